@@ -1,0 +1,69 @@
+# Every verb of the project. The set-up behind them runs once, and again when pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PEERS := bench/.venv-peers
+PIP_INSTALL := -m pip install --quiet
+PYTEST_ARGS ?= -n auto
+BENCH_ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Node comes from the nodejs wheel and pyright from its own wheel, so the type checker downloads nothing when it runs.
+export PYRIGHT_PYTHON_GLOBAL_NODE := 0
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+RUNTIME := $(VENV)/.installed-runtime
+DEV := $(VENV)/.installed-dev
+PEERS_READY := $(PEERS)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench clean
+
+help: ## list these verbs
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r verb what; do printf '%-14s %s\n' "$$verb" "$$what"; done
+
+demo: $(RUNTIME) ## run a plan, kill it half-way, watch it resume
+	@$(BIN)/holdfast demo
+
+test: $(DEV) ## run all tests (PYTEST_ARGS='-k name' for some)
+	@$(BIN)/pytest $(PYTEST_ARGS)
+
+check: $(DEV) ## the whole gate: format, lint, types, layers, tests with coverage
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/pytest $(PYTEST_ARGS) --cov --cov-report=term-missing:skip-covered
+
+format: $(DEV) ## format the code and fix what lint can fix
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(DEV) $(PEERS_READY) ## measure Holdfast against its peers and bare SQLite
+	@$(BIN)/python bench/run.py $(BENCH_ARGS)
+
+clean: ## remove the environments and caches
+	rm -rf $(VENV) $(PEERS) .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* dist
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Holdfast needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+		|| { rm -rf $(VENV); echo "$(PYTHON) cannot create an environment: on Debian, apt install python3-venv" >&2; exit 1; }
+
+$(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "setting up $(VENV)"
+	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "setting up $(VENV) with what the tests need"
+	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
+	@touch $@ $(RUNTIME)
+
+$(PEERS_READY): bench/peers/requirements.txt
+	@echo "setting up $(PEERS) with the systems to compare with"
+	@$(PYTHON) -m venv --clear $(PEERS)
+	@$(PEERS)/bin/python $(PIP_INSTALL) -r bench/peers/requirements.txt
+	@touch $@

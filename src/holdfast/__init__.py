@@ -1,0 +1,98 @@
+"""Holdfast runs tasks for AI agents and never loses its grip on them.
+
+This is the whole public face. Names are loaded when first used, so that `import holdfast` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from holdfast.app import Engine
+    from holdfast.core.errors import (
+        ExecutionFailed,
+        ExecutionStopped,
+        HoldfastError,
+        InvalidCall,
+        Misconfigured,
+        NotPermitted,
+        RateLimited,
+        Refused,
+        ResourceShort,
+        StepFailed,
+        ToolError,
+        Transient,
+    )
+    from holdfast.core.policy import Approval, Retry, StepPolicy
+    from holdfast.engine.run import Run
+    from holdfast.engine.services import Limits
+    from holdfast.programs.context import Context
+    from holdfast.programs.function import function
+    from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, current_call
+    from holdfast.tools.tool import tool
+
+_HOMES = {
+    "holdfast.app": ("Engine",),
+    "holdfast.core.errors": (
+        "ExecutionFailed",
+        "ExecutionStopped",
+        "HoldfastError",
+        "InvalidCall",
+        "Misconfigured",
+        "NotPermitted",
+        "RateLimited",
+        "Refused",
+        "ResourceShort",
+        "StepFailed",
+        "ToolError",
+        "Transient",
+    ),
+    "holdfast.core.policy": ("Approval", "Retry", "StepPolicy"),
+    "holdfast.engine.run": ("Run",),
+    "holdfast.engine.services": ("Limits",),
+    "holdfast.programs.context": ("Context",),
+    "holdfast.programs.function": ("function",),
+    "holdfast.tools.call": ("Call", "DidNotHappen", "Happened", "Unknown", "current_call"),
+    "holdfast.tools.tool": ("tool",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Approval",
+    "Call",
+    "Context",
+    "DidNotHappen",
+    "Engine",
+    "ExecutionFailed",
+    "ExecutionStopped",
+    "Happened",
+    "HoldfastError",
+    "InvalidCall",
+    "Limits",
+    "Misconfigured",
+    "NotPermitted",
+    "RateLimited",
+    "Refused",
+    "ResourceShort",
+    "Retry",
+    "Run",
+    "StepFailed",
+    "StepPolicy",
+    "ToolError",
+    "Transient",
+    "Unknown",
+    "__version__",
+    "current_call",
+    "function",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    return getattr(import_module(home), name)

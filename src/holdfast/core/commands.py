@@ -1,0 +1,324 @@
+"""What people and programs ask of an execution, and what becomes of it: command × state → events or a refusal.
+
+Every command is idempotent: a second pause is a no-op that says so. A refusal changes nothing and says what to do instead.
+Nothing here knows who drives; the driver, or whoever claims the execution to apply a command, appends the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core import events as ev
+from holdfast.core.execution import Asked, Execution, Step
+from holdfast.core.policy import PAUSE_TIMEOUT_S
+
+Verb = Literal[
+    "pause", "resume", "interrupt", "stop", "approve", "deny", "answer", "resolve", "send", "extend", "child_ended"
+]
+Outcome = Literal["applied", "unchanged", "refused", "queued"]
+PASSED_DOWN: frozenset[str] = frozenset({"pause", "resume", "interrupt", "stop"})
+
+DATA_BYTES_MAX = 1024 * 1024  # what a command may carry
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """`id` is made by whoever asks, so that asking twice is answered once."""
+
+    id: str
+    execution_id: str
+    verb: Verb
+    at: int
+    by: str = ""
+    arguments: Raw = Raw(b"{}")
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    command_id: str
+    outcome: Outcome
+    text: str
+    seq: int = 0
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that any verb takes; each reads its own."""
+
+    why: str = ""
+    step: str = ""  # a step's path, or a request's id
+    remedy: str = ""
+    arguments: Raw | None = None
+    data: Raw | None = None
+    sticky: bool = False
+    name: str = ""
+    until: int | None = None
+    forced: tuple[str, ...] = ()
+    count: int = 0
+    child_id: str = ""
+    status: str = ""
+    failure: ev.Failure | None = None
+
+
+class Ruling(msgspec.Struct, frozen=True, kw_only=True):
+    outcome: Outcome
+    text: str
+    events: tuple[ev.Event, ...] = ()
+
+
+def rule(state: Execution, command: Command, at: int) -> Ruling:
+    """What this command does to this state at this time."""
+    try:
+        arguments = msgspec.json.decode(command.arguments, type=Arguments)
+    except msgspec.MsgspecError as error:
+        return _refused(f"{command.verb}: the arguments cannot be read: {error}")
+    return _RULES[command.verb](state, arguments, command.by, at)
+
+
+def close_attempts(state: Execution, at: int, why: str) -> list[ev.Event]:
+    """Settle what was running when its attempt was cut off: `once` is in doubt, the rest may simply run again."""
+    events: list[ev.Event] = []
+    for step in state.running_steps():
+        if step.kind not in ("tool", "code"):
+            continue
+        if step.effect == "once":
+            events.append(ev.StepInDoubt(at=at, path=step.path, why=why, attempt=step.attempt))
+        else:
+            duration = max(0, at - step.started_at)
+            events.append(
+                ev.StepInterrupted(
+                    at=at, path=step.path, attempt=step.attempt, started_at=step.started_at, duration_us=duration
+                )
+            )
+    return events
+
+
+def _applied(text: str, *events: ev.Event) -> Ruling:
+    return Ruling(outcome="applied", text=text, events=events)
+
+
+def _unchanged(text: str) -> Ruling:
+    return Ruling(outcome="unchanged", text=text)
+
+
+def _refused(text: str) -> Ruling:
+    return Ruling(outcome="refused", text=text)
+
+
+def _ended(state: Execution) -> Ruling:
+    return _refused(f"the execution is {state.status}; to run it again: holdfast retry {state.id}")
+
+
+# ---- holding and going on ----------------------------------------------------------------------------------------------
+
+
+def _pause(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    if state.is_ended:
+        return _ended(state)
+    if state.status in ("paused", "interrupted"):
+        return _unchanged(f"already {state.status}{_by(state.by)}")
+    created = state.facts()
+    limit_s = created.pause_timeout_s if created.pause_timeout_s is not None else PAUSE_TIMEOUT_S
+    until = arguments.until if arguments.until is not None else at + int(limit_s * 1e6)
+    event = ev.TaskPaused(at=at, by=by, why=arguments.why, until=until, on_timeout=created.on_pause_timeout)
+    return _applied("paused; steps that are running finish first", event)
+
+
+def _resume(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    if state.is_ended:
+        return _ended(state)
+    held = state.status == "queued" and state.facts().hold
+    if state.status in ("paused", "interrupted") or held:
+        resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, forced=arguments.forced)
+        return _applied("resumed", resumed, ev.TaskStarted(at=at, because="resumed"))
+    if state.status == "waiting":
+        return _unchanged(f"waiting for {describe_reasons(state)}; it goes on by itself when that arrives")
+    return _unchanged(f"already {state.status}")
+
+
+def _interrupt(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    if state.is_ended:
+        return _ended(state)
+    if state.status == "interrupted":
+        return _unchanged(f"already interrupted{_by(state.by)}")
+    cut = close_attempts(state, at, f"interrupted{_by(by)} while it ran")
+    return _applied("interrupted", *cut, ev.TaskInterrupted(at=at, by=by, why=arguments.why))
+
+
+def _stop(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    if state.status == "stopped":
+        return _unchanged(f"already stopped{_by(state.by)}")
+    if state.is_ended:
+        return _refused(f"the execution is already {state.status}; there is nothing to stop")
+    cut = close_attempts(state, at, f"stopped{_by(by)} while it ran")
+    return _applied("stopped", *cut, ev.TaskStopped(at=at, by=by, why=arguments.why))
+
+
+# ---- people answer -------------------------------------------------------------------------------------------------------
+
+
+def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    asked = _find(state, arguments.step, ("approval",))
+    if isinstance(asked, Ruling):
+        return asked
+    if asked.answered:
+        return _answered(asked, "granted")
+    event = ev.ApprovalGranted(
+        at=at,
+        request_id=asked.request.id,
+        by=by,
+        why=arguments.why,
+        arguments=arguments.arguments,
+        sticky=arguments.sticky,
+    )
+    edited = " with edited arguments" if arguments.arguments is not None else ""
+    return _applied(f"approved {asked.request.path}{edited}", event)
+
+
+def _deny(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    asked = _find(state, arguments.step, ("approval",))
+    if isinstance(asked, Ruling):
+        return asked
+    if asked.answered:
+        return _answered(asked, "denied")
+    event = ev.ApprovalDenied(at=at, request_id=asked.request.id, by=by, why=arguments.why)
+    return _applied(f"denied {asked.request.path}", event)
+
+
+def _answer(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    asked = _find(state, arguments.step, ("question",))
+    if isinstance(asked, Ruling):
+        return asked
+    if asked.answered:
+        return _answered(asked, "answered")
+    event = ev.RequestAnswered(
+        at=at, request_id=asked.request.id, remedy="answered", by=by, data=arguments.data or Raw(b"null")
+    )
+    return _applied(f"answered {asked.request.path}", event)
+
+
+def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    asked = _find(state, arguments.step, ("doubt", "correction"))
+    if isinstance(asked, Ruling):
+        return asked
+    if asked.answered:
+        return _answered(asked, arguments.remedy)
+    offered = asked.request.remedies
+    if arguments.remedy not in offered:
+        return _refused(f"{asked.request.path} can be resolved with {', '.join(offered)}; not with {arguments.remedy}")
+    event = ev.RequestAnswered(
+        at=at, request_id=asked.request.id, remedy=arguments.remedy, by=by, data=arguments.data
+    )
+    return _applied(f"resolved {asked.request.path}: {arguments.remedy}", event)
+
+
+def _answered(asked: Asked, wanted: str) -> Ruling:
+    said = f"{asked.request.path} was already {asked.remedy}{_by(asked.by)}"
+    return _unchanged(said) if asked.remedy == wanted else _refused(said)
+
+
+def _find(state: Execution, wanted: str, kinds: tuple[str, ...]) -> Asked | Ruling:
+    """The request meant by a step's path or a request's id; without either, the only open one."""
+    if state.is_ended:
+        return _ended(state)
+    fitting = [asked for asked in state.requests.values() if asked.request.kind in kinds]
+    if not wanted:
+        still_open = [asked for asked in fitting if not asked.answered]
+        if len(still_open) == 1:
+            return still_open[0]
+        if still_open:
+            return _refused(f"say which step: {', '.join(sorted(a.request.path for a in still_open))}")
+        return _refused(f"there is no open {' or '.join(kinds)} request")
+    for asked in fitting:
+        if wanted in (asked.request.id, asked.request.path):
+            return asked
+    step = state.steps.get(wanted)
+    if step is None:
+        still_open = sorted(a.request.path for a in fitting if not a.answered)
+        hint = f"; open: {', '.join(still_open)}" if still_open else ""
+        return _refused(f"there is no {' or '.join(kinds)} request for {wanted}{hint}")
+    return _refused(_nothing_to_settle(step, kinds))
+
+
+def _nothing_to_settle(step: Step, kinds: tuple[str, ...]) -> str:
+    return f"step {step.path} is {step.status}; it has no open {' or '.join(kinds)} request"
+
+
+# ---- outside and family --------------------------------------------------------------------------------------------------
+
+
+def _send(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    if state.is_ended:
+        return _ended(state)
+    event = ev.EventReceived(at=at, name=arguments.name, data=arguments.data or Raw(b"null"), by=by)
+    return _applied(f"received {arguments.name}", event)
+
+
+def _extend(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    if state.is_ended:
+        return _refused(f"the execution is {state.status}; a plan can only be extended before its end")
+    event = ev.PlanExtended(at=at, steps=arguments.data or Raw(b"[]"), count=arguments.count, by=by)
+    return _applied(f"extended by {arguments.count} steps", event)
+
+
+def _child_ended(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    child = next((c for c in state.children.values() if c.id == arguments.child_id), None)
+    if child is None or state.is_ended:
+        return _unchanged("nobody waits for this child any more")
+    if child.status in ("completed", "failed", "stopped"):
+        return _unchanged("the child's end is already known")
+    event = ev.ChildEnded(
+        at=at,
+        path=child.path,
+        child_id=child.id,
+        status=arguments.status,
+        output=arguments.data or Raw(b"null"),
+        failure=arguments.failure,
+    )
+    return _applied(f"child {child.id} {arguments.status}", event)
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------------
+
+
+def _by(who: str) -> str:
+    return f" by {who}" if who else ""
+
+
+def describe_reasons(state: Execution) -> str:
+    """`an approval (publish) and an event (go)`, for sentences."""
+    words = {
+        "approval": "an approval",
+        "answer": "an answer",
+        "correction": "a correction",
+        "doubt": "a doubt to be settled",
+        "budget": "budget",
+        "quota": "a free place",
+        "timer": "time to pass",
+        "event": "an event",
+        "child": "a child execution",
+        "driver": "a driver",
+    }
+    parts = [f"{words[r.kind]} ({r.name or r.path})" if r.path else words[r.kind] for r in state.reasons]
+    return " and ".join(parts) or "nothing"
+
+
+_RULES: dict[Verb, Callable[[Execution, Arguments, str, int], Ruling]] = {
+    "pause": _pause,
+    "resume": _resume,
+    "interrupt": _interrupt,
+    "stop": _stop,
+    "approve": _approve,
+    "deny": _deny,
+    "answer": _answer,
+    "resolve": _resolve,
+    "send": _send,
+    "extend": _extend,
+    "child_ended": _child_ended,
+}
+
+
+def encode_arguments(**values: Any) -> Raw:
+    """The arguments of a command as they travel."""
+    return Raw(msgspec.json.encode(Arguments(**values)))

@@ -1,0 +1,207 @@
+"""Every error Holdfast raises on purpose. Each one says whose fault it is, what happened and what to do now.
+
+    BaseException
+    └── Suspended                 a program is put to sleep; user code must not catch it
+    Exception
+    └── HoldfastError
+        ├── UsageError            the caller's mistake; nothing was changed (exit code 2)
+        │   ├── PlanInvalid           every mistake in a plan at once, each with its place
+        │   ├── InputInvalid          an input or argument of the wrong type
+        │   ├── SettingsInvalid       holdfast.toml, environment or flags
+        │   ├── NotFound              no execution, program, tool, step or request of that name
+        │   ├── Refused               an illegal move, such as resuming a completed execution
+        │   ├── ResumeMismatch        the world changed since the execution was recorded
+        │   └── Divergence            a function asked for another step than it recorded
+        ├── JournalError          the store cannot do what it must (exit code 1)
+        │   ├── StoreUnavailable      read-only, full, locked or gone
+        │   ├── StoreCorrupted        bytes that do not match their digests
+        │   ├── SchemaTooNew          written by a newer Holdfast
+        │   └── Fenced                another driver has taken this execution over
+        ├── ExecutionEnded        result() of an execution that did not complete
+        │   ├── ExecutionFailed
+        │   └── ExecutionStopped
+        ├── StepFailed            what a function sees when one of its steps failed for good
+        └── ToolError             raised by tools; carries a category and whether there was an effect
+            ├── Transient             network, unavailable, time-out before anything was sent
+            ├── RateLimited           come back later
+            ├── ResourceShort         memory, disk
+            ├── NotPermitted          credentials or rights
+            ├── Misconfigured         a setting, file or program is missing
+            └── InvalidCall           the arguments make no sense to the tool
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from holdfast.core.failure import Category, Failure
+
+
+class Suspended(BaseException):
+    """The program was put to sleep and will be replayed when there is something to do."""
+
+
+class HoldfastError(Exception):
+    """Something went wrong in Holdfast."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class UsageError(HoldfastError):
+    """What was asked for cannot be done as asked; nothing was changed."""
+
+
+class Problem(NamedTuple):
+    """One mistake: where it is and what to do about it."""
+
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" if self.place else self.message
+
+
+class PlanInvalid(UsageError):
+    """The plan has mistakes; nothing was started."""
+
+    def __init__(self, problems: Sequence[Problem], source: str = "") -> None:
+        self.problems = list(problems)
+        self.source = source
+        count = len(self.problems)
+        heading = f"{source or 'the plan'} has {count} mistake{'' if count == 1 else 's'}; nothing was started"
+        super().__init__("\n".join([heading, *(f"  {problem}" for problem in self.problems)]))
+
+
+class InputInvalid(UsageError):
+    """A value has the wrong type."""
+
+
+class SettingsInvalid(UsageError):
+    """The settings have a mistake."""
+
+
+class NotFound(UsageError):
+    """There is nothing of that name."""
+
+
+class Refused(UsageError):
+    """The command makes no sense in this state; nothing was changed."""
+
+
+class ResumeMismatch(UsageError):
+    """The world changed since this execution was recorded."""
+
+    def __init__(self, differences: Sequence[str]) -> None:
+        self.differences = list(differences)
+        lines = ["this execution was recorded under other circumstances:", *(f"  {line}" for line in differences)]
+        super().__init__("\n".join([*lines, "put them back, or resume with --force to go on regardless"]))
+
+
+class Divergence(UsageError):
+    """The function asked for another step than the one recorded under this path."""
+
+
+class JournalError(HoldfastError):
+    """The journal cannot be read or written."""
+
+
+class StoreUnavailable(JournalError):
+    """The store cannot be written now; what was durable is still there."""
+
+
+class StoreCorrupted(JournalError):
+    """Stored bytes do not match their digests."""
+
+
+class SchemaTooNew(JournalError):
+    """The store was written by a newer Holdfast; upgrade this one."""
+
+
+class Fenced(JournalError):
+    """Another driver has taken this execution over; this one let go."""
+
+
+class ExecutionEnded(HoldfastError):
+    """The execution ended without a result."""
+
+
+class ExecutionFailed(ExecutionEnded):
+    """The execution failed."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.message)
+
+
+class ExecutionStopped(ExecutionEnded):
+    """The execution was stopped."""
+
+
+class StepFailed(HoldfastError):
+    """A step failed for good."""
+
+    def __init__(self, path: str, failure: Failure) -> None:
+        self.path = path
+        self.failure = failure
+        super().__init__(f"{path}: {failure.message}")
+
+
+class ToolError(HoldfastError):
+    """The tool failed.
+
+    `without_effect` is the tool's word that nothing happened in the world, which lets Holdfast try a `once` step again.
+    """
+
+    category: Category = "tool"
+    without_effect: bool = False
+
+    def __init__(
+        self, message: str = "", *, without_effect: bool | None = None, retry_after_s: float | None = None
+    ) -> None:
+        if without_effect is not None:
+            self.without_effect = without_effect
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class Transient(ToolError):
+    """The other side could not be reached or was not available."""
+
+    category: Category = "transient"
+
+
+class RateLimited(ToolError):
+    """The other side asked to come back later."""
+
+    category: Category = "rate_limit"
+    without_effect = True
+
+
+class ResourceShort(ToolError):
+    """There was not enough memory or disk space."""
+
+    category: Category = "resource"
+
+
+class NotPermitted(ToolError):
+    """The credentials or rights do not allow this."""
+
+    category: Category = "permission"
+    without_effect = True
+
+
+class Misconfigured(ToolError):
+    """A setting, file or program that the tool needs is missing."""
+
+    category: Category = "configuration"
+    without_effect = True
+
+
+class InvalidCall(ToolError):
+    """The arguments make no sense to the tool."""
+
+    category: Category = "logic"
+    without_effect = True

@@ -1,0 +1,275 @@
+"""Expressions in plans: the port through which the core is handed an evaluator, and values with `${{ … }}` in them.
+
+The core knows no expression language. It finds where an expression begins and ends, which variables it names, and puts
+results into place; `programs/cel.py` does the rest. Everything is compiled once, before anything starts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, cast
+
+from holdfast.core.errors import InvalidCall, Problem, UsageError
+from holdfast.core.suggest import describe_value
+
+Render = Callable[[Mapping[str, Any]], Any]
+
+# String literals may hold braces and dots that mean nothing to us, so they are stepped over as a whole. Raw literals
+# come first: in them a backslash escapes nothing.
+_RAW = r"""(?:[rR][bB]?|[bB][rR])(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"]*"|'[^']*')"""
+_COOKED = r"""(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""
+_TOKEN = re.compile(rf"(?P<literal>{_RAW}|{_COOKED})|(?P<open>\{{)|(?P<close>\}})", re.DOTALL)
+_CHAIN = re.compile(
+    rf"(?:{_RAW}|{_COOKED})|(?<![\w.])(?P<chain>[A-Za-z_]\w*(?:\s*\.\s*[A-Za-z_]\w*)*)", re.DOTALL | re.ASCII
+)
+_WORD = re.compile(r"[A-Za-z_][\w-]*")
+_TWO_PART = ("inputs", "steps")  # of these, the second part says which input or step is meant
+
+
+class ExpressionInvalid(UsageError):
+    """The expression cannot be compiled. `column` counts from 1; 0 means that it is not known."""
+
+    def __init__(self, message: str, column: int = 0) -> None:
+        self.column = column
+        super().__init__(message)
+
+
+class Expression(Protocol):
+    """One compiled expression."""
+
+    @property
+    def text(self) -> str: ...
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """A JSON value. Raises `InvalidCall` that names the expression when it cannot be worked out."""
+        ...
+
+
+class Expressions(Protocol):
+    """What the core asks of an expression language."""
+
+    def compile(self, text: str, names: frozenset[str]) -> Expression:
+        """Raises `ExpressionInvalid`. `names` are dotted variables such as `inputs`, `item`, `steps.search`."""
+        ...
+
+
+def chains(text: str) -> Iterator[str]:
+    """Every dotted name in an expression, outside its string literals: `steps.search.output`."""
+    for match in _CHAIN.finditer(text):
+        if match["chain"]:
+            yield re.sub(r"\s+", "", match["chain"])
+
+
+def references(text: str) -> frozenset[str]:
+    """The variables an expression may use: `inputs.topic`, `steps.search`, `item`. Too many rather than too few."""
+    found: set[str] = set()
+    for chain in chains(text):
+        parts = chain.split(".")
+        found.add(".".join(parts[:2]) if parts[0] in _TWO_PART else parts[0])
+    return frozenset(found)
+
+
+class Template:
+    """A JSON value whose strings may hold expressions. Without any, it renders to the very same value."""
+
+    __slots__ = ("_render", "dynamic", "dynamic_keys", "source", "uses")
+
+    def __init__(self, source: Any, render: Render | None = None, uses: tuple[tuple[str, str], ...] = ()) -> None:
+        self.source = source
+        self.uses = uses  # (place, variable) pairs, so that a mistake found later still has its place
+        self.dynamic = render is not None
+        self.dynamic_keys: frozenset[str] = frozenset()
+        self._render = render
+
+    @classmethod
+    def compile(
+        cls, value: Any, expressions: Expressions, names: frozenset[str], place: str, problems: list[Problem]
+    ) -> Template:
+        """Mistakes go to `problems`, and the template is then not to be rendered."""
+        compiler = _Compiler(expressions, names, problems)
+        render = compiler.value(value, place)
+        template = cls(value, render, tuple(compiler.uses))
+        if render is not None and isinstance(value, dict):
+            template.dynamic_keys = compiler.dynamic_keys
+        return template
+
+    @property
+    def references(self) -> frozenset[str]:
+        return frozenset(name for _, name in self.uses)
+
+    def render(self, values: Mapping[str, Any]) -> Any:
+        return self.source if self._render is None else self._render(values)
+
+    def __repr__(self) -> str:
+        return f"Template({self.source!r})"
+
+
+class Condition:
+    """What decides whether a step runs: an expression that must come out as true or false."""
+
+    __slots__ = ("_expression", "_fixed", "text", "uses")
+
+    def __init__(self, text: str, expression: Expression | None, uses: tuple[tuple[str, str], ...] = ()) -> None:
+        self.text = text
+        self.uses = uses
+        self._expression = expression
+        self._fixed = text == "true"
+
+    @classmethod
+    def compile(
+        cls, value: Any, expressions: Expressions, names: frozenset[str], place: str, problems: list[Problem]
+    ) -> Condition | None:
+        """`${{ expression }}`, a bare expression, true or false."""
+        if isinstance(value, bool):
+            return cls("true" if value else "false", None)
+        if not isinstance(value, str):
+            problems.append(Problem(place, f"expected true, false or an expression, got {describe_value(value)}"))
+            return None
+        text = _only_expression(value)
+        if text is None and "${{" in value:
+            message = "expected one expression and nothing around it, such as ${{ inputs.count > 3 }}"
+            problems.append(Problem(place, message))
+            return None
+        compiler = _Compiler(expressions, names, problems)
+        expression = compiler.expression(value if text is None else text, place)
+        return None if expression is None else cls(expression.text, expression, tuple(compiler.uses))
+
+    @property
+    def references(self) -> frozenset[str]:
+        return frozenset(name for _, name in self.uses)
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        if self._expression is None:
+            return self._fixed
+        outcome = self._expression.evaluate(values)
+        if not isinstance(outcome, bool):
+            raise InvalidCall(f"${{{{ {self.text} }}}}: expected true or false, got {describe_value(outcome)}")
+        return outcome
+
+
+class _Compiler:
+    """One walk through a value. Each method returns how to render what it saw, or None when it is constant."""
+
+    def __init__(self, expressions: Expressions, names: frozenset[str], problems: list[Problem]) -> None:
+        self._expressions = expressions
+        self._names = names
+        self._problems = problems
+        self.uses: list[tuple[str, str]] = []
+        self.dynamic_keys: frozenset[str] = frozenset()
+
+    def value(self, value: Any, place: str) -> Render | None:
+        match value:
+            case str() if "${{" in value:
+                return self._string(value, place)
+            case dict():
+                return self._map(cast("dict[str, Any]", value), place)
+            case list():
+                return self._list(cast("list[Any]", value), place)
+            case _:
+                return None
+
+    def _map(self, value: dict[str, Any], place: str) -> Render | None:
+        parts: dict[str, Render] = {}
+        for key, item in value.items():
+            if "${{" in key:
+                self._problems.append(Problem(place, f"expressions belong in values, not in the name {key!r}"))
+            render = self.value(item, place_of(place, key))
+            if render is not None:
+                parts[key] = render
+        self.dynamic_keys = frozenset(parts)
+        if not parts:
+            return None
+        return lambda values: {key: parts[key](values) if key in parts else item for key, item in value.items()}
+
+    def _list(self, value: list[Any], place: str) -> Render | None:
+        parts = [self.value(item, f"{place}[{index}]") for index, item in enumerate(value)]
+        if not any(parts):
+            return None
+        pairs = list(zip(parts, value, strict=True))
+        return lambda values: [item if render is None else render(values) for render, item in pairs]
+
+    def _string(self, value: str, place: str) -> Render | None:
+        pieces = split_template(value)
+        if isinstance(pieces, str):
+            self._problems.append(Problem(place, pieces))
+            return lambda values: None
+        compiled = [(text, self.expression(text, place) if is_expression else None) for is_expression, text in pieces]
+        if len(compiled) == 1 and compiled[0][1] is not None:
+            return compiled[0][1].evaluate
+        return lambda values: "".join(
+            text if part is None else as_text(part.evaluate(values)) for text, part in compiled
+        )
+
+    def expression(self, text: str, place: str) -> Expression | None:
+        text = text.strip()
+        if not text:
+            self._problems.append(Problem(place, "the expression is empty"))
+            return None
+        try:
+            expression = self._expressions.compile(text, self._names)
+        except ExpressionInvalid as error:
+            where = f" (column {error.column} of the expression)" if error.column else ""
+            self._problems.append(Problem(place, f"${{{{ {text} }}}}: {error}{where}"))
+            return None
+        self.uses.extend((place, name) for name in sorted(references(text)))
+        return expression
+
+
+def place_of(place: str, key: str) -> str:
+    """`steps[2].with` and `url` make `steps[2].with.url`; a name that is not a plain word is put in brackets."""
+    if _WORD.fullmatch(key):
+        return f"{place}.{key}" if place else key
+    return f"{place}[{json.dumps(key, ensure_ascii=False)}]"
+
+
+def split_template(text: str) -> list[tuple[bool, str]] | str:
+    """`(is_expression, text)` pieces, or a sentence about what is wrong."""
+    pieces: list[tuple[bool, str]] = []
+    position = 0
+    while (start := text.find("${{", position)) >= 0:
+        if start > position:
+            pieces.append((False, text[position:start]))
+        end = _end_of_expression(text, start + 3)
+        if end < 0:
+            return 'an expression begins with "${{" but its closing "}}" is missing'
+        pieces.append((True, text[start + 3 : end]))
+        position = end + 2
+    if position < len(text):
+        pieces.append((False, text[position:]))
+    return pieces
+
+
+def _only_expression(text: str) -> str | None:
+    stripped = text.strip()
+    if not stripped.startswith("${{"):
+        return None
+    end = _end_of_expression(stripped, 3)
+    return stripped[3:end] if end == len(stripped) - 2 else None
+
+
+def _end_of_expression(text: str, start: int) -> int:
+    """Where the closing braces are; map literals and strings inside the expression may have braces of their own."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        if token["open"]:
+            depth += 1
+        elif token["close"]:
+            if depth == 0:
+                return token.start() if text.startswith("}}", token.start()) else -1
+            depth -= 1
+    return -1
+
+
+def as_text(value: Any) -> str:
+    """A value in the middle of a sentence."""
+    match value:
+        case str():
+            return value
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return json.dumps(value, ensure_ascii=False)

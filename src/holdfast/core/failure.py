@@ -1,0 +1,187 @@
+"""What a failure means: its category, what is known of its effect, and what follows from that.
+
+Pure rules. The engine catches an exception, `describe` turns it into data, `decide` says what happens next.
+A `once` step is the careful case: only a failure known to be without effect is ever tried again by itself.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Literal
+
+import msgspec
+
+from holdfast.core.errors import StepFailed, ToolError
+from holdfast.core.policy import (
+    RATE_LIMIT_WAIT_S,
+    RATE_LIMIT_WAITS_MAX,
+    Effect,
+    OnError,
+    Retry,
+)
+
+Category = Literal[
+    "transient", "rate_limit", "timeout", "resource", "permission", "configuration", "logic", "tool", "unknown"
+]
+Happened = Literal["nothing", "known", "unknown"]
+
+
+MESSAGE_CHARS_MAX = 4000  # an error text longer than this helps nobody and bloats the journal
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One failure as all faces show it: what happened, what it affects, what can be done now."""
+
+    category: Category
+    message: str
+    error: str = ""
+    happened: Happened = "known"
+    retry_after_s: float | None = None
+    affects: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+class RetryLater(msgspec.Struct, frozen=True):
+    delay_s: float
+
+
+class RunReduced(msgspec.Struct, frozen=True):
+    """Once more, with what the tool's `reduce` returns."""
+
+
+class RefreshAndRetry(msgspec.Struct, frozen=True):
+    """Once more, after the tool's `refresh` hook."""
+
+
+class FallBack(msgspec.Struct, frozen=True):
+    index: int
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """The outcome is unknown and must not be guessed."""
+
+
+class AskForCorrection(msgspec.Struct, frozen=True):
+    pass
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    pass
+
+
+Decision = RetryLater | RunReduced | RefreshAndRetry | FallBack | Doubt | AskForCorrection | GiveUp
+
+_REFUSED = (ConnectionRefusedError, FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+
+
+def describe(error: BaseException) -> Failure:
+    """An exception as data. Tools that know better raise a `ToolError`."""
+    message = " ".join(str(error).split()) if str(error) else type(error).__name__
+    if len(message) > MESSAGE_CHARS_MAX:
+        message = message[:MESSAGE_CHARS_MAX] + "…"
+    if isinstance(error, StepFailed):
+        return error.failure
+    if isinstance(error, ToolError):
+        known: Happened = "unknown" if error.category in ("transient", "timeout") else "known"
+        return Failure(
+            category=error.category,
+            message=message,
+            error=type(error).__name__,
+            happened="nothing" if error.without_effect else known,
+            retry_after_s=error.retry_after_s,
+        )
+    category = _categorise(error)
+    happened: Happened = "known"
+    if isinstance(error, _REFUSED):
+        happened = "nothing"
+    elif category in ("transient", "timeout", "unknown"):
+        happened = "unknown"
+    return Failure(category=category, message=message, error=type(error).__name__, happened=happened)
+
+
+def _categorise(error: BaseException) -> Category:
+    match error:
+        case TimeoutError():
+            return "timeout"
+        case ConnectionError():
+            return "transient"
+        case PermissionError():
+            return "permission"
+        case MemoryError():
+            return "resource"
+        case FileNotFoundError() | NotADirectoryError() | IsADirectoryError() | ImportError():
+            return "configuration"
+        case OSError() if error.errno in _DISK:
+            return "resource"
+        case OSError():
+            return "transient"
+        case Exception():
+            return "logic"
+        case _:
+            return "unknown"
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """What this step has already been through, counted from its history."""
+
+    retries: int = 0
+    rate_limit_waits: int = 0
+    reduced: bool = False
+    refreshed: bool = False
+    fallbacks_used: int = 0
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to try: the step's policy joined with what its tool can do."""
+
+    effect: Effect
+    retry: Retry | None = None  # what the step or the tool wrote; None: the default for the category
+    fallbacks: int = 0
+    can_reduce: bool = False
+    can_refresh: bool = False
+    on_error: OnError = "fail"
+
+
+def decide(failure: Failure, means: Means, tally: Tally, jitter: float) -> Decision:
+    """What follows from a failed attempt. `jitter` is a random number in [0, 1)."""
+    if means.effect == "once" and failure.happened == "unknown":
+        return Doubt()
+    may_repeat = means.effect != "once" or failure.happened == "nothing"
+    again = _again(failure, means, tally, jitter, may_repeat)
+    if again is not None:
+        return again
+    if may_repeat and tally.fallbacks_used < means.fallbacks:
+        return FallBack(tally.fallbacks_used)
+    if failure.category in ("configuration", "logic") and means.on_error == "ask":
+        return AskForCorrection()
+    return GiveUp()
+
+
+def _again(failure: Failure, means: Means, tally: Tally, jitter: float, may_repeat: bool) -> Decision | None:
+    written = means.retry
+    if not may_repeat:
+        # A known failure of a `once` step is repeated only because its author wrote `retry:`.
+        return _backoff(written, tally, jitter) if written is not None else None
+    match failure.category:
+        case "rate_limit" if tally.rate_limit_waits < RATE_LIMIT_WAITS_MAX:
+            wait_s = failure.retry_after_s if failure.retry_after_s is not None else RATE_LIMIT_WAIT_S
+            return RetryLater(max(0.0, wait_s))
+        case "transient" | "timeout":
+            return _backoff(written or Retry(), tally, jitter)
+        case "resource" if means.can_reduce and not tally.reduced:
+            return RunReduced()
+        case "permission" if means.can_refresh and not tally.refreshed:
+            return RefreshAndRetry()
+        case "tool" if written is not None:
+            return _backoff(written, tally, jitter)
+        case _:
+            return None
+
+
+def _backoff(retry: Retry, tally: Tally, jitter: float) -> RetryLater | None:
+    """Exponential with equal jitter: half of the delay is certain, half is random."""
+    if tally.retries >= retry.max:
+        return None
+    full = min(retry.max_s, retry.first_s * retry.factor**tally.retries)
+    return RetryLater(full / 2 + full / 2 * jitter)

@@ -1,0 +1,232 @@
+"""Reading what a step does: its tool with arguments and policy, its wait, its child, its approval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol, cast, get_args
+
+from holdfast.core.durations import parse_duration, parse_moment
+from holdfast.core.errors import InputInvalid
+from holdfast.core.expressions import Template, place_of
+from holdfast.core.plan import CACHE_S, EMPTY, NOTHING, RETRIES_MAX, PlanApproval, PlanFallback, WaitSpec
+from holdfast.core.plan_fields import Fields, Problems
+from holdfast.core.plan_scope import Scope
+from holdfast.core.policy import (
+    APPROVAL_EXPIRES_S,
+    BACKOFF_FACTOR,
+    BACKOFF_FIRST_S,
+    BACKOFF_MAX_S,
+    RETRIES,
+    DoubtPolicy,
+    Effect,
+    OnError,
+    Retry,
+    StepPolicy,
+)
+from holdfast.core.suggest import describe_value, did_you_mean, quoted
+
+FACTOR_MAX = 100.0
+FALLBACKS_MAX = 10
+
+
+class ToolCatalog(Protocol):
+    """What the reader asks about tools. Without a catalog, as when a recorded plan is reopened, tools go unchecked."""
+
+    def names(self) -> Collection[str]: ...
+
+    def check(self, tool: str, arguments: Mapping[str, Any], dynamic: frozenset[str]) -> list[tuple[str, str]]:
+        """`(argument, what is wrong)` pairs; values under `dynamic` names are only known when the step is due."""
+        ...
+
+
+class Doing:
+    def __init__(
+        self,
+        tools: ToolCatalog | None,
+        programs: Callable[[str], bool] | None,
+        problems: Problems,
+        template: Callable[[Any, str, Scope], Template],
+    ) -> None:
+        self._tools = tools
+        self._tool_names = frozenset(tools.names()) if tools is not None else frozenset[str]()
+        self._programs = programs
+        self._problems = problems
+        self._template = template
+
+    # ---- tools -------------------------------------------------------------------------------------------------------
+
+    def tool(self, fields: Fields, scope: Scope, optional: bool) -> dict[str, Any]:
+        name = fields.text("tool", "the name of a tool")
+        arguments = self._arguments(fields, scope)
+        if name and self._is_there(name, fields.at("tool"), optional):
+            self._check(name, arguments, fields.at("with"))
+        return {
+            "tool": name,
+            "arguments": arguments,
+            "policy": self._policy(fields),
+            "fallbacks": self._fallbacks(fields, scope, arguments, optional),
+            "approval": self.approval(fields, scope),
+        }
+
+    def _arguments(self, fields: Fields, scope: Scope) -> Template:
+        value = fields.get("with")
+        if "with" not in fields:
+            return EMPTY
+        if not isinstance(value, dict) and not (isinstance(value, str) and "${{" in value):
+            fields.expected("with", "a map of arguments, such as {url: …}")
+            return EMPTY
+        return self._template(value, fields.at("with"), scope)
+
+    def _is_there(self, name: str, place: str, optional: bool) -> bool:
+        if "${{" in name:
+            self._problems.note(place, "expected the name of a tool; an expression cannot choose one")
+        elif self._tools is None or name in self._tool_names:
+            return self._tools is not None
+        elif not optional:
+            self._problems.note(place, f"no tool called {quoted(name)}{did_you_mean(name, self._tool_names)}")
+        return False
+
+    def _check(self, tool: str, arguments: Template, place: str) -> None:
+        values: Any = arguments.source
+        if self._tools is not None and isinstance(values, dict):
+            given = cast("dict[str, Any]", values)
+            for argument, message in self._tools.check(tool, given, arguments.dynamic_keys):
+                self._problems.note(place_of(place, argument) if argument else place, message)
+
+    def _fallbacks(self, fields: Fields, scope: Scope, own: Template, optional: bool) -> tuple[PlanFallback, ...]:
+        if "fallback" not in fields:
+            return ()
+        value = fields.get("fallback")
+        entries = cast("list[Any]", value) if isinstance(value, list) else [value]
+        if len(entries) > FALLBACKS_MAX:
+            fields.note("fallback", f"at most {FALLBACKS_MAX} fallbacks are tried, got {len(entries)}")
+            return ()
+        found: list[PlanFallback] = []
+        for index, entry in enumerate(entries):
+            place = fields.at("fallback") + (f"[{index}]" if isinstance(value, list) else "")
+            if isinstance(entry, str) and entry.strip():
+                tool, arguments, checked_at = entry, None, place
+            elif isinstance(entry, dict):
+                inner = Fields(cast("dict[str, Any]", entry), place, self._problems, ("tool", "with"))
+                tool = inner.text("tool", "the name of a tool")
+                arguments = self._arguments(inner, scope) if "with" in inner else None
+                checked_at = place if arguments is None else inner.at("with")
+                if "tool" not in inner:
+                    self._problems.note(place, "missing tool; a fallback is the name of a tool, or {tool: …, with: …}")
+            else:
+                self._problems.note(
+                    place, f"expected the name of a tool or {{tool, with}}, got {describe_value(entry)}"
+                )
+                continue
+            if tool and self._is_there(tool, place, optional):
+                self._check(tool, own if arguments is None else arguments, checked_at)
+            found.append(PlanFallback(tool=tool, arguments=arguments))
+        return tuple(found)
+
+    def _policy(self, fields: Fields) -> StepPolicy:
+        effects: tuple[Effect, ...] = get_args(Effect)
+        doubts: tuple[DoubtPolicy, ...] = get_args(DoubtPolicy)
+        on_errors: tuple[OnError, ...] = get_args(OnError)
+        on_error: OnError | None = fields.choice("on_error", on_errors)
+        return StepPolicy(
+            effect=fields.choice("effect", effects),
+            timeout_s=self._timeout(fields),
+            retry=self._retry(fields),
+            in_doubt=fields.choice("in_doubt", doubts),
+            cache_s=self._cache(fields),
+            on_error=on_error or "ask",
+        )
+
+    def _timeout(self, fields: Fields) -> float | None:
+        seconds = fields.duration("timeout")
+        if seconds == 0:
+            fields.note("timeout", "expected more than 0 seconds; leave it out for the default")
+            return None
+        return seconds
+
+    def _cache(self, fields: Fields) -> float | None:
+        value = fields.get("cache")
+        if isinstance(value, bool):
+            return CACHE_S if value else None
+        return fields.duration("cache")
+
+    def _retry(self, fields: Fields) -> Retry | None:
+        value = fields.get("retry")
+        if "retry" not in fields:
+            return None
+        if not isinstance(value, dict):
+            return Retry(max=fields.whole("retry", RETRIES, 0, RETRIES_MAX))
+        inner = Fields(
+            cast("dict[str, Any]", value), fields.at("retry"), self._problems, ("max", "first", "factor", "max_delay")
+        )
+        first, most = inner.duration("first"), inner.duration("max_delay")
+        factor: Any = inner.values.get("factor", BACKOFF_FACTOR)
+        if not isinstance(factor, int | float) or isinstance(factor, bool) or not 1 <= factor <= FACTOR_MAX:
+            inner.expected("factor", f"a number from 1 to {FACTOR_MAX:g}")
+            factor = BACKOFF_FACTOR
+        return Retry(
+            max=inner.whole("max", RETRIES, 0, RETRIES_MAX),
+            first_s=BACKOFF_FIRST_S if first is None else first,
+            factor=float(factor),
+            max_s=BACKOFF_MAX_S if most is None else most,
+        )
+
+    # ---- people, time, children --------------------------------------------------------------------------------------
+
+    def approval(self, fields: Fields, scope: Scope) -> PlanApproval | None:
+        value = fields.get("approval")
+        if "approval" not in fields or value is False:
+            return None
+        if value is True or value == "required":
+            return PlanApproval()
+        if isinstance(value, str) and value.strip():
+            return PlanApproval(message=self._template(value, fields.at("approval"), scope))
+        inner = fields.fields("approval", ("message", "expires"), '"required", a message, or {message, expires}')
+        if inner is None:
+            return None
+        expires_s = inner.duration("expires")
+        message = NOTHING
+        if "message" in inner:
+            message = self._template(inner.text("message"), inner.at("message"), scope)
+        return PlanApproval(message=message, expires_s=APPROVAL_EXPIRES_S if expires_s is None else expires_s)
+
+    def child(self, fields: Fields, scope: Scope) -> dict[str, Any]:
+        program = fields.text("start", "a plan file or the name of a function")
+        if "${{" in program:
+            fields.note("start", "expected a plan file or the name of a function; an expression cannot choose one")
+        elif program and self._programs is not None and not self._programs(program):
+            fields.note("start", f"no plan file or function called {quoted(program)}")
+        return {"start": program, "arguments": self._arguments(fields, scope)}
+
+    def wait(self, fields: Fields, scope: Scope) -> WaitSpec:
+        if not isinstance(fields.get("wait"), dict):
+            return WaitSpec(duration=self._timed(fields, "wait", scope, parse_duration))
+        inner = fields.fields("wait", ("for", "until", "event", "timeout"), "a duration or a map")
+        assert inner is not None
+        given = [key for key in ("for", "until", "event") if key in inner]
+        if len(given) != 1:
+            got = " and ".join(map(quoted, given)) or "none of them"
+            self._problems.note(inner.place, f'expected exactly one of "for", "until" and "event", got {got}')
+        if "timeout" in inner and "event" not in inner:
+            inner.note("timeout", 'goes with "event", which this wait does not have')
+        event = None
+        if "event" in inner:
+            event = self._template(inner.text("event", "the name of an event"), inner.at("event"), scope)
+        return WaitSpec(
+            duration=self._timed(inner, "for", scope, parse_duration),
+            until=self._timed(inner, "until", scope, parse_moment),
+            event=event,
+            timeout=self._timed(inner, "timeout", scope, parse_duration),
+        )
+
+    def _timed(self, fields: Fields, key: str, scope: Scope, parse: Callable[[Any], float]) -> Template | None:
+        """A value that is checked now when it is written out, and when the step is due when it is an expression."""
+        if key not in fields:
+            return None
+        template = self._template(fields.get(key), fields.at(key), scope)
+        if not template.dynamic:
+            try:
+                parse(template.source)
+            except InputInvalid as error:
+                fields.note(key, str(error))
+        return template

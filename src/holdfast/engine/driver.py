@@ -1,0 +1,510 @@
+"""Drives one execution from claim to wait or end, and then lets go.
+
+A driver starts from the journal alone: it runs the program, answers it from history, takes new steps, applies commands,
+and notices when nothing can move any more. It owns what is in memory for the execution; everything else is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core import events as ev
+from holdfast.core.commands import PASSED_DOWN, Answer, Command, close_attempts, rule
+from holdfast.core.errors import Divergence, HoldfastError, JournalError, StepFailed, Suspended
+from holdfast.core.execution import Child, Execution, Step, percent
+from holdfast.core.failure import Failure, describe
+from holdfast.core.policy import Approval
+from holdfast.engine import waits
+from holdfast.engine.program import ChildTask, Outcome, Program, StepCall
+from holdfast.engine.services import Services
+from holdfast.engine.slots import Slot
+from holdfast.engine.step import perform
+from holdfast.journal.log import Log, read_events
+from holdfast.tools.call import Call
+
+QUIET_S = 0.01  # how long nothing may move before an execution counts as waiting; short waits are not worth an event
+
+Cause = Literal["ended", "parked", "cut", "closing", "lost", "diverged"]
+
+
+class Driver:
+    def __init__(self, services: Services, log: Log, program: Program, slot: Slot) -> None:
+        self.services = services
+        self.log = log
+        self.state: Execution = log.state
+        self.problem: HoldfastError | None = None
+        self.cause: Cause | None = None
+        self._program = program
+        self._slot = slot
+        self._task: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
+        self._active = 0
+        self._waits: set[waits.Wait] = set()
+        self._going = asyncio.Event()
+        self._quiet_timer: asyncio.TimerHandle | None = None
+        self._park_timer: asyncio.TimerHandle | None = None
+        self._extended: list[asyncio.Future[None]] = []
+        self._errands: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self.loop_time = self._loop.time
+        log.on_lost = self._lost
+        log.on_durable = self._durable
+
+    # ---- the story -----------------------------------------------------------------------------------------------
+
+    async def drive(self) -> None:
+        """From claim to wait or end. Afterwards nothing of the execution is held."""
+        if self.state.status == "running":
+            self._going.set()
+        self._task = self._loop.create_task(self._run(), name=f"holdfast {self.state.id}")
+        try:
+            await self._over.wait()
+        finally:
+            await self._let_go()
+
+    async def _run(self) -> None:
+        try:
+            output = await self._program.run(self)
+            await self.admit()
+            self._end(ev.TaskCompleted(at=self.now_us(), output=self.keep(output)))
+        except (Suspended, asyncio.CancelledError):
+            if self.cause is None:  # the program cancelled itself, which is its way of failing
+                await self._fail(Failure(category="logic", message="the program was cancelled from inside"), "")
+        except Divergence as error:
+            self._stop_for(error, "diverged")
+        except StepFailed as error:
+            await self._fail(error.failure, error.path)
+        except Exception as error:
+            await self._fail(describe(error), "")
+        except BaseExceptionGroup as group:
+            if self.cause is None:
+                await self._fail(describe(group.exceptions[0]), "")
+
+    async def _fail(self, failure: Failure, path: str) -> None:
+        with suppress(Suspended):
+            await self.admit()
+            self._end(ev.TaskError(at=self.now_us(), failure=failure, path=path))
+
+    def _end(self, event: ev.TaskCompleted | ev.TaskError) -> None:
+        self.append(event, posts=[*self._tell_parent(event), *self._stop_children(event)], release=True)
+        self._finish("ended")
+
+    def _finish(self, cause: Cause) -> None:
+        if self.cause is None:
+            self.cause = cause
+        self._over.set()
+
+    def _stop_for(self, error: HoldfastError, cause: Cause) -> None:
+        self.problem = error
+        self._finish(cause)
+
+    async def _let_go(self) -> None:
+        """Every end is the same: timers off, program gone, place free, journal flushed, feed told."""
+        for timer in (self._quiet_timer, self._park_timer):
+            if timer is not None:
+                timer.cancel()
+        await self._cancel_program()
+        for errand in list(self._errands):
+            if errand is not asyncio.current_task():
+                errand.cancel()
+        if self.cause not in ("ended", "lost") and self.log.error is None:
+            with suppress(JournalError):
+                self.log.append(release=True)
+        with suppress(JournalError):
+            await self.log.durable()
+        if self.log.error is not None and self.problem is None:
+            self.problem = self.log.error
+        self._slot.release()
+        self.services.feed.notify(self.state.id)
+
+    async def _cancel_program(self) -> None:
+        task = self._task
+        if task is None or task.done():
+            return
+        task.cancel()
+        await asyncio.wait({task}, timeout=self.services.limits.interrupt_grace_s)
+
+    # ---- the journal ---------------------------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        """The time of the next event: never before the last one."""
+        return max(self.services.clock.now_us(), self.state.last_at)
+
+    def append(self, *events: ev.Event, **extras: Any) -> None:
+        if self.log.error is not None:
+            raise Suspended
+        self.log.append(*events, **extras)
+        if self.services.feed.is_watched(self.state.id):
+            self._show_progress(events)
+
+    async def durable(self) -> None:
+        try:
+            await self.log.durable()
+        except JournalError:
+            raise Suspended from None
+
+    def keep(self, value: bytes) -> Raw:
+        return self.log.blobs.keep(value)
+
+    async def value(self, raw: Raw) -> bytes:
+        return await self.log.blobs.fetch(raw)
+
+    async def recorded_start(self, path: str) -> ev.StepStarted:
+        """The first attempt of a step, looked up in the journal."""
+        for _, event in await read_events(self.services.store, self.state.id, 0):
+            if isinstance(event, ev.StepStarted) and event.path == path:
+                return event
+        raise Divergence(f"step {path} was never started")
+
+    def _lost(self, error: HoldfastError) -> None:
+        """Fenced, or the store failed: what is in memory may not be true, so nothing more is done with it."""
+        self._stop_for(error, "lost")
+        if self._task is not None:
+            self._task.cancel()
+
+    def _durable(self) -> None:
+        self.services.feed.notify(self.state.id)
+
+    # ---- gates -----------------------------------------------------------------------------------------------------
+
+    async def admit(self) -> None:
+        """Let a step begin: not while paused, not while letting go; wake up first if the execution waits."""
+        if self.cause is not None or self.log.error is not None:
+            raise Suspended
+        while self.state.status != "running":
+            if self.state.status == "waiting":
+                await self._wake()
+            else:
+                self._going.clear()
+                await self._going.wait()
+            if self.cause is not None:
+                raise Suspended
+
+    def busy(self) -> None:
+        self._active += 1
+
+    def idle(self) -> None:
+        self._active -= 1
+        if self._active == 0 and (self._waits or self.state.status == "paused"):
+            self._look_for_quiet()
+
+    # ---- waiting -----------------------------------------------------------------------------------------------------
+
+    async def park(self, wait: waits.Wait) -> None:
+        """Sleep until the wait is ready. It holds no place, and may be cut short and replayed."""
+        self._waits.add(wait)
+        self._active -= 1
+        wait.arm(self)
+        self._look_for_quiet()
+        try:
+            await wait.future
+        finally:
+            wait.disarm()
+            self._waits.discard(wait)
+            self._active += 1
+        await self.admit()
+
+    def poke(self) -> None:
+        """Something may have changed: let go on whoever can."""
+        ready = [wait for wait in self._waits if wait.is_ready() and not wait.future.done()]
+        if not ready or self.cause is not None:
+            return
+        if self.state.status == "waiting":
+            self._errand(self._wake_and_poke())
+        elif self.state.status == "running":
+            for wait in ready:
+                wait.future.set_result(None)
+
+    async def _wake_and_poke(self) -> None:
+        await self._wake()
+        self.poke()
+
+    async def _wake(self) -> None:
+        await self._slot.acquire()
+        if self.cause is None and self.state.status == "waiting":
+            if self._park_timer is not None:
+                self._park_timer.cancel()
+            self.append(ev.TaskStarted(at=self.now_us(), because="woken", driver=self.services.driver))
+            self._going.set()
+
+    def _look_for_quiet(self) -> None:
+        if self._quiet_timer is not None:
+            self._quiet_timer.cancel()
+        self._quiet_timer = self._loop.call_later(QUIET_S, self._quiet)
+
+    def _quiet(self) -> None:
+        """Nothing runs and nothing is ready: say so, give the place away, and after a while go to sleep."""
+        if self._active or self.cause is not None or any(wait.is_ready() for wait in self._waits):
+            return
+        if self.state.status == "paused":
+            self._finish("parked")
+        elif self.state.status == "running" and self._waits:
+            reasons = tuple(sorted((wait.reason for wait in self._waits), key=lambda reason: reason.path))
+            self.append(ev.TaskWaiting(at=self.now_us(), reasons=reasons))
+            self._going.clear()
+            self._slot.release()
+            self._park_timer = self._loop.call_later(self._patience_s(), self._finish_if_waiting)
+
+    def _patience_s(self) -> float:
+        """An execution with a concurrency key sleeps at once: its place belongs to others while it waits."""
+        if self.state.facts().concurrency is not None or self._slot.crowded():
+            return 0.0
+        return self.services.limits.passivate_after_s
+
+    def _finish_if_waiting(self) -> None:
+        if self.state.status == "waiting":
+            self._finish("parked")
+
+    async def wait_answer(self, step: Step) -> None:
+        await waits.answer(self, step)
+
+    async def wait_due(self, step: Step) -> None:
+        await waits.due(self, step)
+
+    # ---- commands ----------------------------------------------------------------------------------------------------
+
+    def deliver(self, commands: Sequence[Command]) -> None:
+        """Commands for this execution, oldest first."""
+        for command in commands:
+            if self.cause is not None:
+                return  # whoever drives next finds them in the inbox
+            if command.verb in ("interrupt", "stop") and not self.state.is_ended:
+                self.cause = "cut"
+                self._errand(self._cut(command))
+            else:
+                self._apply(command)
+
+    def _apply(self, command: Command) -> None:
+        if not self.log.error:
+            apply_command(self.log, command, self.now_us())
+            if self.state.status == "running":
+                self._going.set()
+            elif self.state.status == "paused" and not self._active:
+                self._look_for_quiet()
+            self._tell_extended()
+            self.poke()
+            if command.verb == "resume" and self.state.status == "running":
+                self._errand(self._slot.acquire())
+
+    async def _cut(self, command: Command) -> None:
+        """Interrupt or stop: cancel what runs, give it time to tidy up, then record what is known."""
+        await self._cancel_program()
+        if self.log.error is None:
+            apply_command(self.log, command, self.now_us(), release=True)
+        self._over.set()
+
+    async def shut(self) -> None:
+        """The engine is closing: let running steps finish for a while, then let go without ending anything."""
+        if self.cause is not None:
+            return
+        self.cause = "closing"
+        give_up = self._loop.time() + self.services.limits.drain_s
+        while self._active and self._loop.time() < give_up and self.log.error is None:
+            await asyncio.sleep(0.01)
+        await self._cancel_program()
+        if self.log.error is None:
+            cut = close_attempts(self.state, self.now_us(), "the engine was closed while it ran")
+            self.log.append(*cut, release=True)
+        self._over.set()
+
+    def _errand(self, work: Awaitable[None]) -> None:
+        async def run() -> None:
+            with suppress(Suspended):
+                await work
+
+        task = self._loop.create_task(run())
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+    # ---- family ------------------------------------------------------------------------------------------------------
+
+    def _tell_parent(self, event: ev.TaskCompleted | ev.TaskError) -> list[Command]:
+        return end_of_child(self.state, event)
+
+    def _stop_children(self, event: ev.Event) -> list[Command]:
+        if isinstance(event, ev.TaskCompleted):
+            return []
+        stop = Command(id=f"{self.state.id}:end", execution_id=self.state.id, verb="stop", at=event.at)
+        return pass_down(self.state, stop)
+
+    async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]]) -> str:
+        return await waits.start_child(self, path, make)
+
+    async def wait_child(self, path: str) -> Child:
+        return await waits.child(self, path)
+
+    # ---- what programs ask for -----------------------------------------------------------------------------------------
+
+    async def perform(self, call: StepCall) -> Outcome:
+        return await perform(self, call)
+
+    def open(
+        self, path: str, kind: ev.StepKind, *, total: int = 0, title: str = "", arguments: bytes = b"null"
+    ) -> None:
+        step = self.state.steps.get(path)
+        if step is None or step.status not in ("running", "completed", "failed", "skipped"):
+            started = ev.StepStarted(
+                at=self.now_us(), path=path, tool=kind, kind=kind, total=total, title=title,
+                arguments=self.keep(arguments),
+            )  # fmt: skip
+            self.append(started)
+
+    def close(self, path: str, output: bytes = b"null") -> None:
+        step = self.state.steps[path]
+        if step.status != "completed":
+            at = self.now_us()
+            self.append(
+                ev.StepCompleted(
+                    at=at, path=path, output=self.keep(output), started_at=step.started_at,
+                    duration_us=max(0, at - step.started_at),
+                )
+            )  # fmt: skip
+
+    def fail(self, path: str, failure: Failure, *, critical: bool = True) -> None:
+        step = self.state.steps.get(path)
+        if step is None or step.status != "failed":
+            self.append(ev.StepFailed(at=self.now_us(), path=path, failure=failure, critical=critical))
+
+    def skip(self, path: str, reason: str) -> None:
+        step = self.state.steps.get(path)
+        if step is None or step.status not in ("skipped", "completed", "failed"):
+            self.append(ev.StepSkipped(at=self.now_us(), path=path, reason=reason))
+
+    async def sleep(self, path: str, due_at: int) -> Outcome:
+        return await waits.sleep(self, path, due_at)
+
+    async def wait_event(self, path: str, name: str, due_at: int | None) -> Outcome:
+        return await waits.event(self, path, name, due_at)
+
+    async def approve(self, path: str, approval: Approval, *, title: str = "") -> Outcome:
+        return await waits.approval(self, path, approval, title)
+
+    async def ask(self, path: str, message: str, schema: Raw) -> Outcome:
+        return await waits.question(self, path, message, schema)
+
+    async def wait_extended(self, known: int) -> None:
+        if len(self.state.extensions) <= known:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._extended.append(future)
+            await future
+
+    def _tell_extended(self) -> None:
+        if self._extended and self.state.extensions:
+            waiting, self._extended = self._extended, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
+    # ---- what tools say, and what watchers see -------------------------------------------------------------------------
+
+    def make_call(self, path: str, attempt: int, notes: Raw | None) -> Call:
+        data = msgspec.json.decode(notes) if notes is not None else None
+        key = f"{self.state.id}:{path}"
+        return Call(self.state.id, path, attempt, key, self.services.folder, data, self)
+
+    async def note(self, call: Call, data: bytes) -> None:
+        self.append(ev.StepNoted(at=self.now_us(), path=call.path, attempt=call.attempt, data=Raw(data)))
+        await self.durable()
+
+    def say(self, call: Call, content: str, role: str, streaming: bool) -> None:
+        frame = ev.TaskMessage(
+            at=self.now_us(), after=self.state.seq, role=role, content=content, streaming=streaming,
+            path=call.path, attempt=call.attempt,
+        )  # fmt: skip
+        self.services.feed.show(self.state.id, frame)
+
+    def progress(self, call: Call, percent: float, text: str) -> None:
+        frame = ev.TaskProgress(
+            at=self.now_us(), after=self.state.seq, percent=round(_percent(self.state), 1), step=call.path,
+            phase="running", step_percent=percent, text=text,
+        )  # fmt: skip
+        self.services.feed.show(self.state.id, frame)
+
+    def show_call(self, path: str, tool: str, arguments: bytes, call_id: str) -> None:
+        if self.services.feed.is_watched(self.state.id):
+            frame = ev.TaskToolCall(
+                at=self.now_us(), after=self.state.seq, tool=tool, arguments=Raw(arguments), call_id=call_id, path=path
+            )
+            self.services.feed.show(self.state.id, frame)
+
+    def _show_progress(self, events: Sequence[ev.Event]) -> None:
+        last = events[-1] if events else None
+        step = cast(str, getattr(last, "path", ""))
+        state = self.state
+        phase: ev.Phase = "running"
+        if state.status == "waiting":
+            phase = "waiting"
+        elif not state.ended:
+            phase = "preparing" if not state.steps else "running"
+        elif state.is_ended or (state.total and state.ended >= state.total):
+            phase = "finishing"
+        waiting_for = tuple(reason.kind for reason in state.reasons)
+        frame = ev.TaskProgress(
+            at=self.now_us(), after=state.seq, percent=round(percent(state), 1), step=step, phase=phase,
+            waiting_for=waiting_for,
+        )  # fmt: skip
+        self.services.feed.show(state.id, frame)
+
+
+_percent = percent
+
+
+def apply_command(log: Log, command: Command, at: int, *, release: bool = False, wake: bool = False) -> Answer:
+    """Rule on a command and journal events, answer and passing-down in one transaction."""
+    ruling = rule(log.state, command, at)
+    seq = log.state.seq + len(ruling.events) if ruling.events else 0
+    answer = Answer(command_id=command.id, outcome=ruling.outcome, text=ruling.text, seq=seq)
+    posts = pass_down(log.state, command) if ruling.outcome == "applied" else []
+    for event in ruling.events:
+        if isinstance(event, ev.TaskStopped):
+            posts.extend(end_of_child(log.state, event))
+    log.append(*ruling.events, answers=[answer], posts=posts, release=release, wake=wake)
+    return answer
+
+
+def pass_down(state: Execution, command: Command) -> list[Command]:
+    """Pause, interrupt, stop and resume go to the children that are still alive."""
+    if command.verb not in PASSED_DOWN:
+        return []
+    return [
+        Command(
+            id=f"{command.id}/{child.id}",
+            execution_id=child.id,
+            verb=command.verb,
+            at=command.at,
+            by=command.by,
+            arguments=command.arguments,
+        )
+        for child in state.children.values()
+        if child.status not in ("completed", "failed", "stopped")
+    ]
+
+
+def end_of_child(state: Execution, event: ev.TaskCompleted | ev.TaskError | ev.TaskStopped) -> list[Command]:
+    """What a child tells its parent, in the transaction of its end."""
+    parent = state.facts().parent
+    if parent is None:
+        return []
+    arguments: dict[str, Any] = {"child_id": state.id, "status": "completed"}
+    match event:
+        case ev.TaskCompleted():
+            arguments["data"] = event.output
+        case ev.TaskError():
+            arguments |= {"status": "failed", "failure": event.failure}
+        case _:
+            arguments["status"] = "stopped"
+    return [
+        Command(
+            id=f"{state.id}:ended",
+            execution_id=parent.id,
+            verb="child_ended",
+            at=event.at,
+            arguments=Raw(msgspec.json.encode(arguments)),
+        )
+    ]

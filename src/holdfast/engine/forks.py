@@ -1,0 +1,103 @@
+"""A new execution from an old one: what was done before a step is copied, the rest is done anew.
+
+Fork and retry are the same: a fork stops copying at a named step, a retry at whatever did not complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core import events as ev
+from holdfast.core.errors import NotFound
+from holdfast.core.execution import parent_of
+from holdfast.core.suggest import did_you_mean
+from holdfast.journal.blobs import fetch_blob, reference
+from holdfast.journal.log import read_events
+from holdfast.journal.store import Store
+
+_CONTAINERS = ("plan", "for_each")
+
+
+async def copied_events(
+    store: Store, execution_id: str, at_step: str, now_us: int
+) -> tuple[ev.TaskCreated, list[ev.Event]]:
+    """The task of an execution, and the events of the steps whose outcome the new one keeps."""
+    numbered = await read_events(store, execution_id, 0)
+    events = [event for _, event in numbered]
+    created = events[0]
+    assert isinstance(created, ev.TaskCreated)
+    if at_step:
+        events = _before(events, at_step)
+    return created, _kept(events, now_us)
+
+
+def _before(events: Sequence[ev.AnyEvent], at_step: str) -> list[ev.AnyEvent]:
+    paths = [getattr(event, "path", "") for event in events]
+    if at_step not in paths:
+        raise NotFound(f'there is no step "{at_step}" in this execution{did_you_mean(at_step, sorted(set(paths) - {""}))}')
+    return list(events[: paths.index(at_step)])
+
+
+def _kept(events: Sequence[ev.AnyEvent], now_us: int) -> list[ev.Event]:
+    """Completed steps with their last attempt, and the containers that were open around them, in order."""
+    started = {event.path: event for event in events if isinstance(event, ev.StepStarted)}
+    completed = {event.path: event for event in events if isinstance(event, ev.StepCompleted)}
+    waiting = {event.path: event for event in events if isinstance(event, ev.StepWaiting)}
+    done = {path for path in completed if not _has_undone_inside(path, started, completed)}
+    kept: list[ev.Event] = []
+    opened: set[str] = set()
+    for event in events:
+        path = getattr(event, "path", "")
+        if path in opened or not isinstance(event, ev.StepStarted | ev.StepWaiting):
+            continue
+        if path in done or (path in started and started[path].kind in _CONTAINERS):
+            opened.add(path)
+            kept.append(_at(started.get(path) or waiting[path], now_us))
+    for event in events:
+        if isinstance(event, ev.StepCompleted) and event.path in done and event.path in opened:
+            kept.append(_at(_without_event(event), now_us))
+    return _parents_last(kept)
+
+
+def _has_undone_inside(path: str, started: dict[str, ev.StepStarted], completed: dict[str, ev.StepCompleted]) -> bool:
+    if path not in started or started[path].kind not in _CONTAINERS:
+        return False
+    return any(other not in completed and _is_inside(other, path) for other in started)
+
+
+def _is_inside(path: str, container: str) -> bool:
+    while path:
+        path = parent_of(path)
+        if path == container:
+            return True
+    return False
+
+
+def _at(event: ev.Event, now_us: int) -> ev.Event:
+    """A copy takes place now; what it says about durations stays."""
+    return msgspec.structs.replace(event, at=now_us)
+
+
+def _without_event(event: ev.StepCompleted) -> ev.StepCompleted:
+    return msgspec.structs.replace(event, consumed=0)
+
+
+def _parents_last(events: list[ev.Event]) -> list[ev.Event]:
+    """Starts first, then completions in their order: a container completes after what is in it."""
+    starts = [event for event in events if not isinstance(event, ev.StepCompleted)]
+    ends = [event for event in events if isinstance(event, ev.StepCompleted)]
+    return [*starts, *ends]
+
+
+async def blobs_of(store: Store, events: Sequence[ev.Event]) -> list[tuple[str, bytes]]:
+    """The large values that copied events refer to; the new execution holds them too."""
+    found: dict[str, bytes] = {}
+    for event in events:
+        for name in ("output", "arguments", "inputs"):
+            value = getattr(event, name, None)
+            blob = reference(value) if value is not None else None
+            if blob is not None and blob.digest not in found:
+                found[blob.digest] = await fetch_blob(store, blob)
+    return list(found.items())

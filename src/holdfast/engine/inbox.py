@@ -1,0 +1,74 @@
+"""Commands from any process, and their answers.
+
+A command is written to the inbox first and answered by whoever drives the execution. If nobody does, the commander
+claims the execution, applies the command and lets go again; so a command never waits for a process that is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.core.commands import Answer, Command
+from holdfast.core.policy import COMMAND_WAIT_S
+from holdfast.engine.driver import apply_command
+from holdfast.engine.ownership import claim, now
+from holdfast.engine.services import Services
+from holdfast.journal.liveness import Liveness
+
+if TYPE_CHECKING:
+    from holdfast.engine.driver import Driver
+
+LOOK_AGAIN_S = 0.05
+
+
+async def send(
+    services: Services,
+    liveness: Liveness,
+    command: Command,
+    driver_of: Callable[[str], Driver | None],
+    wait_s: float = COMMAND_WAIT_S,
+) -> Answer:
+    """Put a command into the inbox and wait for its answer; after `wait_s` it stays queued."""
+    await services.store.head(command.execution_id)  # NotFound before anything is written
+    await services.writer.write(command)
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + wait_s
+    subscription = services.feed.subscribe(command.execution_id)
+    try:
+        while True:
+            subscription.changed.clear()
+            answer = await services.store.answer(command.id)
+            if answer is not None:
+                return answer
+            driver = driver_of(command.execution_id)
+            if driver is not None:
+                driver.deliver([command])
+            elif await _apply_alone(services, liveness, command):
+                continue
+            if loop.time() >= give_up:
+                text = "queued: its driver has not answered yet and will find it in the inbox"
+                return Answer(command_id=command.id, outcome="queued", text=text)
+            try:
+                async with asyncio.timeout(LOOK_AGAIN_S):
+                    await subscription.changed.wait()
+            except TimeoutError:
+                pass
+    finally:
+        services.feed.unsubscribe(command.execution_id, subscription)
+
+
+async def _apply_alone(services: Services, liveness: Liveness, command: Command) -> bool:
+    """Nobody drives: claim, apply everything that is pending in order, release."""
+    head = await services.store.head(command.execution_id)
+    if head.driver and (head.driver == services.driver or not liveness.is_dead(head.driver)):
+        return False
+    log = await claim(services, head, to_drive=False)
+    if log is None:
+        return False
+    for pending in await services.store.pending([command.execution_id]):
+        apply_command(log, pending, now(services, log), wake=True)
+    log.append(release=True, wake=True)
+    await log.durable()
+    return True

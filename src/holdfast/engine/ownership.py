@@ -1,0 +1,110 @@
+"""Taking executions over: start, resume, recovery and wake-up are the same road.
+
+Look first (does this process have the program and the tools?), then claim, then attend to what waits in the inbox, then
+drive if there is something to drive. What this process cannot run is left as it is, for one that can.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.core import events as ev
+from holdfast.core.errors import HoldfastError, NotFound, ResumeMismatch, StoreCorrupted
+from holdfast.core.execution import Execution
+from holdfast.engine.compat import differences
+from holdfast.engine.driver import apply_command
+from holdfast.engine.program import Program
+from holdfast.engine.services import Services
+from holdfast.journal.log import Log, read_state
+from holdfast.journal.store import Claim, Head
+
+
+class Taken(NamedTuple):
+    log: Log
+    program: Program | None
+
+
+async def look(services: Services, execution_id: str) -> tuple[Head, Execution, Program]:
+    """Open an execution for reading and check that it could be driven here."""
+    head, state, _ = await open_state(services, execution_id)
+    kind = services.programs.get(state.facts().program.kind)
+    if kind is None:
+        raise NotFound(f"nothing here can run a program of kind {state.facts().program.kind}")
+    program = kind.open(state.facts(), state)
+    if found := differences(state, services):
+        raise ResumeMismatch(found)
+    return head, state, program
+
+
+async def open_state(services: Services, execution_id: str) -> tuple[Head, Execution, bytes]:
+    """Read an execution; if its bytes are damaged it is set aside, so that the others go on."""
+    try:
+        return await read_state(services.store, execution_id)
+    except StoreCorrupted as error:
+        await services.store.quarantine(execution_id, str(error))
+        raise StoreCorrupted(f"{error}; the execution was set aside, run `holdfast doctor`") from error
+
+
+async def claim(services: Services, head: Head, *, to_drive: bool) -> Log | None:
+    """Become the driver, or None if somebody else was quicker."""
+    wish = Claim(execution_id=head.id, driver=services.driver, replacing=head.driver, to_drive=to_drive)
+    written = await services.writer.write(wish)
+    if not written.ok:
+        return None
+    _, state, chain = await open_state(services, head.id)
+    return Log(services.store, services.writer, state, chain, written.epoch)
+
+
+async def take(services: Services, head: Head) -> Taken | None:
+    """Claim an execution to drive it. `program` is None if, after its commands, there is nothing to drive."""
+    _, _, program = await look(services, head.id)
+    log = await claim(services, head, to_drive=True)
+    if log is None:
+        return None
+    try:
+        await attend(services, log)
+        mark_started(services, log, head)
+        if log.state.status != "running":
+            log.append(release=True)
+            await log.durable()
+            return Taken(log, None)
+    except HoldfastError:
+        raise
+    return Taken(log, program)
+
+
+async def attend(services: Services, log: Log) -> None:
+    """Apply what waits in the inbox, and a pause limit that has come."""
+    for command in await services.store.pending([log.state.id]):
+        apply_command(log, command, now(services, log))
+    if log.state.status == "paused" and log.state.pause_until is not None:
+        _mind_pause_limit(services, log, log.state.pause_until)
+
+
+def mark_started(services: Services, log: Log, head: Head) -> None:
+    """The event that says why this driver is here."""
+    state, at = log.state, now(services, log)
+    if state.status == "queued" and not state.facts().hold:
+        log.append(ev.TaskStarted(at=at, because="created", driver=services.driver))
+    elif state.status == "waiting":
+        log.append(ev.TaskStarted(at=at, because="woken", driver=services.driver))
+    elif state.status == "running" and head.driver:
+        log.append(ev.TaskRecovered(at=at, driver=services.driver, lost=head.driver))
+
+
+def _mind_pause_limit(services: Services, log: Log, until: int) -> None:
+    at = now(services, log)
+    if at < until:
+        if not log.state.pause_announced:
+            log.append(ev.TaskPauseExpiring(at=at, due_at=until, then=log.state.on_pause_timeout))
+    elif log.state.on_pause_timeout == "resume":
+        log.append(
+            ev.TaskResumed(at=at, by="holdfast", why="the pause limit was reached"),
+            ev.TaskStarted(at=at, because="resumed", driver=services.driver),
+        )
+    else:
+        log.append(ev.TaskStopped(at=at, by="holdfast", why="the pause limit was reached"))
+
+
+def now(services: Services, log: Log) -> int:
+    return max(services.clock.now_us(), log.state.last_at)

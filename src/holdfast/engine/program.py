@@ -1,0 +1,126 @@
+"""The port between the engine and what decides which step comes next.
+
+A program is handed `Steps` and asks for steps; it may be killed at any await and run again from the start, and gets the
+recorded outcomes back. Plans and functions live in holdfast.programs; agents and scripts will stand beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core import events as ev
+from holdfast.core.execution import Child, Execution
+from holdfast.core.failure import Failure
+from holdfast.core.policy import DEFAULT_POLICY, Approval, StepPolicy
+from holdfast.tools.tool import Tool
+
+
+class FallbackTool(msgspec.Struct, frozen=True):
+    tool: Tool[..., Any]
+    arguments: Mapping[str, Any] | None = None  # None: the step's own
+
+
+class StepCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One step a program asks for. `strict` programs (functions) may not ask for another input than was recorded."""
+
+    path: str
+    tool: Tool[..., Any]
+    arguments: Mapping[str, Any]
+    policy: StepPolicy = DEFAULT_POLICY
+    fallbacks: tuple[FallbackTool, ...] = ()
+    kind: ev.StepKind = "tool"
+    title: str = ""
+    critical: bool = True
+    strict: bool = False
+    affects: Callable[[], tuple[str, ...]] | None = None  # which steps would be skipped if this one failed
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a step ended. `output` is JSON bytes: a program always sees decode(encode(value))."""
+
+    status: Literal["completed", "failed", "skipped"]
+    output: bytes = b"null"
+    failure: Failure | None = None
+    reason: str = ""
+
+    def value(self) -> Any:
+        return msgspec.json.decode(self.output)
+
+
+class Steps(Protocol):
+    """What the engine offers a program."""
+
+    @property
+    def state(self) -> Execution: ...
+
+    def now_us(self) -> int: ...
+
+    async def perform(self, call: StepCall) -> Outcome:
+        """Run a tool, or answer from history."""
+        ...
+
+    def open(self, path: str, kind: ev.StepKind, *, total: int = 0, title: str = "", arguments: bytes = b"null") -> None:
+        """Begin a step that contains others. Does nothing if it has begun already."""
+        ...
+
+    def close(self, path: str, output: bytes = b"null") -> None: ...
+
+    def fail(self, path: str, failure: Failure, *, critical: bool = True) -> None: ...
+
+    def skip(self, path: str, reason: str) -> None: ...
+
+    async def sleep(self, path: str, due_at: int) -> Outcome:
+        """Wait until a time. The first call decides: a replay keeps the recorded one."""
+        ...
+
+    async def wait_event(self, path: str, name: str, due_at: int | None) -> Outcome:
+        """Wait for an event from outside; one that came early is taken at once. Fails when the time is up."""
+        ...
+
+    async def approve(self, path: str, approval: Approval, *, title: str = "") -> Outcome:
+        """A step that is nothing but a person's yes or no."""
+        ...
+
+    async def ask(self, path: str, message: str, schema: Raw) -> Outcome:
+        """Ask a person a question; the answer is the output."""
+        ...
+
+    async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]]) -> str:
+        """Begin a child execution and return its id."""
+        ...
+
+    async def wait_child(self, path: str) -> Child:
+        """Wait until the child begun at this path has ended."""
+        ...
+
+    async def value(self, raw: Raw) -> bytes:
+        """The bytes behind a recorded value, fetched if they are large."""
+        ...
+
+    def keep(self, value: bytes) -> Raw: ...
+
+    async def wait_extended(self, known: int) -> None:
+        """Return when more extensions than `known` have been journaled."""
+        ...
+
+
+class ChildTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task prepared to be handed in: everything validated, nothing written yet."""
+
+    created: ev.TaskCreated
+
+
+class Program(Protocol):
+    async def run(self, steps: Steps) -> bytes:
+        """Drive the steps to the end and return the output as JSON bytes. Raise StepFailed to fail the execution."""
+        ...
+
+
+class ProgramKind(Protocol):
+    def open(self, created: ev.TaskCreated, state: Execution) -> Program:
+        """The program of a recorded task. Raises NotFound if this process does not have it."""
+        ...

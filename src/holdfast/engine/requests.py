@@ -1,0 +1,118 @@
+"""Asking people: every request has one shape, is journaled before anybody sees it, and survives restarts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from holdfast.core import events as ev
+from holdfast.core.execution import Step
+from holdfast.core.failure import Failure
+from holdfast.core.policy import Approval
+
+if TYPE_CHECKING:
+    from holdfast.engine.driver import Driver
+    from holdfast.engine.program import StepCall
+
+
+def request_id(run: Driver, path: str) -> str:
+    """Stable and unique within the execution: the number of the event that will open it."""
+    return f"{path}#{run.state.seq + 2}"
+
+
+def ask_for_approval(run: Driver, call: StepCall, arguments: bytes, approval: Approval) -> None:
+    at = run.now_us()
+    due_at = at + int(approval.expires_s * 1e6)
+    request = ev.Request(
+        id=request_id(run, call.path),
+        kind="approval",
+        path=call.path,
+        message=approval.message or f"run {call.tool.name}?",
+        tool=call.tool.name,
+        arguments=run.keep(arguments),
+        remedies=("approve", "deny"),
+        expires_at=due_at,
+    )
+    waiting = ev.StepWaiting(at=at, path=call.path, reason="approval", tool=call.tool.name, due_at=due_at)
+    run.append(waiting, ev.ApprovalRequested(at=at, request=request))
+
+
+def ask_for_correction(run: Driver, call: StepCall, step: Step, failure: Failure) -> None:
+    """A failure that no retry can mend: somebody has to change something."""
+    at = run.now_us()
+    remedies = ("again", "done", "skip", *_fallback(call, step), "fail")
+    failure_ = _with_remedies(failure, remedies)
+    request = ev.Request(
+        id=request_id(run, call.path),
+        kind="correction",
+        path=call.path,
+        message=f"{step.tool} failed: {failure.message}",
+        tool=step.tool,
+        arguments=step.arguments or Raw(b"null"),
+        remedies=remedies,
+        failure=failure_,
+    )
+    run.append(
+        ev.StepWaiting(at=at, path=call.path, reason="correction", tool=step.tool, kind=call.kind),
+        ev.RequestOpened(at=at, request=request),
+    )
+
+
+def ask_in_doubt(run: Driver, call: StepCall, step: Step) -> None:
+    at = run.now_us()
+    remedies = ("done", "again", "skip", *_fallback(call, step), "fail")
+    request = ev.Request(
+        id=f"{step.path}#{run.state.seq + 1}",
+        kind="doubt",
+        path=call.path,
+        message=f"{step.tool} may or may not have happened: {step.reason}",
+        tool=step.tool,
+        arguments=step.arguments or Raw(b"null"),
+        remedies=remedies,
+        failure=Failure(category="unknown", message=step.reason, happened="unknown", remedies=remedies),
+    )
+    run.append(ev.RequestOpened(at=at, request=request))
+
+
+def ask_question(run: Driver, path: str, message: str, schema: Raw) -> None:
+    at = run.now_us()
+    request = ev.Request(
+        id=request_id(run, path), kind="question", path=path, message=message, schema=schema, remedies=("answer",)
+    )
+    run.append(
+        ev.StepWaiting(at=at, path=path, reason="answer", tool="human.ask", kind="wait"),
+        ev.RequestOpened(at=at, request=request),
+    )
+
+
+def ask_alone(run: Driver, path: str, approval: Approval, title: str) -> None:
+    """An approval step: nothing but a person's yes or no."""
+    at = run.now_us()
+    due_at = at + int(approval.expires_s * 1e6)
+    request = ev.Request(
+        id=request_id(run, path),
+        kind="approval",
+        path=path,
+        message=approval.message or title or f"go on after {path}?",
+        remedies=("approve", "deny"),
+        expires_at=due_at,
+    )
+    waiting = ev.StepWaiting(at=at, path=path, reason="approval", tool="approval", kind="approval", due_at=due_at)
+    run.append(waiting, ev.ApprovalRequested(at=at, request=request))
+
+
+def _fallback(call: StepCall, step: Step) -> tuple[str, ...]:
+    return ("fallback",) if step.fallback < len(call.fallbacks) else ()
+
+
+def _with_remedies(failure: Failure, remedies: tuple[str, ...]) -> Failure:
+    return Failure(
+        category=failure.category,
+        message=failure.message,
+        error=failure.error,
+        happened=failure.happened,
+        retry_after_s=failure.retry_after_s,
+        affects=failure.affects,
+        remedies=remedies,
+    )

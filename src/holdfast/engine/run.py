@@ -1,0 +1,153 @@
+"""A handle on one execution: look at it, watch it, command it, wait for it. Holds nothing but its id."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.commands import Answer
+from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, Refused
+from holdfast.core.execution import Execution
+from holdfast.core.lifecycle import ENDS
+from holdfast.engine.feed import Watched, watch
+from holdfast.engine.wire import wire_state
+from holdfast.journal.blobs import fetch_value
+from holdfast.journal.log import read_state
+from holdfast.journal.store import Head
+from holdfast.tools.values import encode
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
+
+PEOPLE = frozenset({"approval", "answer", "correction", "doubt", "budget"})
+
+
+class Run:
+    def __init__(self, engine: Engine, execution_id: str) -> None:
+        self._engine = engine
+        self.id = execution_id
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r})"
+
+    # ---- looking ---------------------------------------------------------------------------------------------------
+
+    async def head(self) -> Head:
+        return await self._engine.services.store.head(self.id)
+
+    async def status(self) -> str:
+        return (await self.head()).status
+
+    async def state(self) -> Execution:
+        """Everything durable about the execution, folded."""
+        _, state, _ = await read_state(self._engine.services.store, self.id)
+        return state
+
+    async def show(self) -> dict[str, object]:
+        """The same as plain data, as `holdfast show --json` prints it."""
+        head, state, _ = await read_state(self._engine.services.store, self.id)
+        return wire_state(head, state)
+
+    def watch(self, since: int = 0) -> AsyncIterator[Watched]:
+        """Durable events after number `since`, and live frames, until the execution ends."""
+        services = self._engine.services
+        return watch(services.feed, services.store, self.id, since, is_local=self._engine.drives(self.id))
+
+    async def result(self) -> Any:
+        """The output, once completed. Raises ExecutionFailed or ExecutionStopped."""
+        await self._wait(lambda head: head.status in ENDS)
+        state = await self.state()
+        if state.failure is not None:
+            raise ExecutionFailed(state.failure)
+        if state.status == "stopped":
+            raise ExecutionStopped(f"stopped{f' by {state.by}' if state.by else ''}{f': {state.why}' if state.why else ''}")
+        return msgspec.json.decode(await fetch_value(self._engine.services.store, state.output))
+
+    async def settled(self) -> Head:
+        """Wait until the execution has ended or only a person can move it."""
+        return await self._wait(is_settled)
+
+    async def _wait(self, enough: Any) -> Head:
+        services = self._engine.services
+        subscription = services.feed.subscribe(self.id)
+        try:
+            while True:
+                subscription.changed.clear()
+                head = await services.store.head(self.id)
+                if enough(head):
+                    return head
+                self._engine.raise_problem(self.id)
+                await subscription.changed.wait()
+        finally:
+            services.feed.unsubscribe(self.id, subscription)
+
+    # ---- commanding --------------------------------------------------------------------------------------------------
+
+    async def command(self, verb: Any, *, by: str = "", id: str = "", **arguments: Any) -> Answer:
+        """Give a command and wait for its answer; `id` makes giving it twice the same as once."""
+        return await self._engine.command(self.id, verb, by=by, command_id=id, **arguments)
+
+    async def pause(self, *, by: str = "", why: str = "") -> Answer:
+        return await self._insist("pause", by=by, why=why)
+
+    async def resume(self, *, by: str = "", why: str = "", force: bool = False) -> Answer:
+        """Go on after a pause or an interrupt. Raises ResumeMismatch if the world changed, unless forced."""
+        return await self._engine.resume(self.id, by=by, why=why, force=force)
+
+    async def interrupt(self, *, by: str = "", why: str = "") -> Answer:
+        return await self._insist("interrupt", by=by, why=why)
+
+    async def stop(self, *, by: str = "", why: str = "") -> Answer:
+        return await self._insist("stop", by=by, why=why)
+
+    async def approve(
+        self, step: str = "", *, by: str = "", why: str = "", arguments: Mapping[str, Any] | None = None,
+        sticky: bool = False,
+    ) -> Answer:  # fmt: skip
+        """Say yes. `arguments` replaces the step's arguments; `sticky` says yes to this tool from now on."""
+        edited = _raw(arguments) if arguments is not None else None
+        return await self._insist("approve", by=by, step=step, why=why, arguments=edited, sticky=sticky)
+
+    async def deny(self, step: str = "", *, by: str = "", why: str = "") -> Answer:
+        return await self._insist("deny", by=by, step=step, why=why)
+
+    async def answer(self, step: str, value: Any, *, by: str = "") -> Answer:
+        return await self._insist("answer", by=by, step=step, data=_raw(value))
+
+    async def resolve(
+        self, step: str, remedy: str, *, by: str = "", output: Any = None, arguments: Mapping[str, Any] | None = None
+    ) -> Answer:
+        """Settle a doubt or a failure: done, again, skip, fallback or fail."""
+        if arguments is not None and remedy != "again":
+            raise InputInvalid('edited arguments go with remedy "again"')
+        data = _raw(arguments) if arguments is not None else _raw(output) if remedy == "done" else None
+        return await self._insist("resolve", by=by, step=step, remedy=remedy, data=data)
+
+    async def send(self, name: str, data: Any = None, *, by: str = "", id: str = "") -> Answer:
+        """Hand an event to the execution; it is kept if nobody waits for it yet."""
+        return await self._insist("send", by=by, id=id, name=name, data=_raw(data))
+
+    async def extend(self, steps: list[Mapping[str, Any]], *, by: str = "") -> Answer:
+        """Add steps to a running plan."""
+        raw = await self._engine.check_extension(self.id, steps)
+        return await self._insist("extend", by=by, data=raw, count=len(steps))
+
+    async def _insist(self, verb: str, **arguments: Any) -> Answer:
+        answer = await self.command(verb, **arguments)
+        if answer.outcome == "refused":
+            raise Refused(answer.text)
+        return answer
+
+
+def is_settled(head: Head) -> bool:
+    """Ended, held by a person, or waiting for nothing but people."""
+    if head.status in ENDS or head.status in ("paused", "interrupted") or head.quarantined:
+        return True
+    return head.status == "waiting" and bool(head.reasons) and all(reason.kind in PEOPLE for reason in head.reasons)
+
+
+def _raw(value: Any) -> Raw:
+    return Raw(encode(value, "the value"))

@@ -1,0 +1,67 @@
+"""What every part of an engine shares: the journal, the tools, the time, the dice.
+
+Time, ids and randomness come in through here and nowhere else, so that a simulator can put its own in their place.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.core.policy import INTERRUPT_GRACE_S, PASSIVATE_AFTER_S
+from holdfast.journal.store import Store
+from holdfast.journal.writer import Writer
+from holdfast.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from holdfast.engine.feed import Feed
+    from holdfast.engine.program import ProgramKind
+
+
+class Clock(Protocol):
+    def now_us(self) -> int: ...
+
+
+class SystemClock:
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much at once, and how long; each with its unit."""
+
+    executions: int = 100  # running at the same time in this process; the rest wait in the queue
+    parked: int = 1000  # waiting executions kept in memory for a quick wake-up; more are put to sleep at once
+    passivate_after_s: float = PASSIVATE_AFTER_S
+    interrupt_grace_s: float = INTERRUPT_GRACE_S
+    drain_s: float = 10.0  # how long a closing engine lets running steps finish
+
+
+@dataclass(kw_only=True)
+class Services:
+    store: Store
+    writer: Writer
+    registry: Registry
+    feed: Feed
+    driver: str
+    folder: Path
+    programs: dict[str, ProgramKind]
+    limits: Limits = field(default_factory=Limits)
+    clock: Clock = field(default_factory=SystemClock)
+    dice: random.Random = field(default_factory=random.Random)
+    version: str = ""
+    on_child: Callable[[str], None] = lambda _: None
+
+    def new_id(self) -> str:
+        """A UUIDv7: sorts by time, and can be told apart from its beginning or its end."""
+        milliseconds = self.clock.now_us() // 1000
+        value = (milliseconds & 0xFFFFFFFFFFFF) << 80
+        value |= 0x7 << 76 | self.dice.getrandbits(12) << 64
+        value |= 0b10 << 62 | self.dice.getrandbits(62)
+        text = f"{value:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -1,0 +1,66 @@
+"""How many executions may run at once in this process. Waiting ones hold no slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Slots:
+    """A fair counter: whoever asked first is served first."""
+
+    def __init__(self, limit: int, parked_max: int) -> None:
+        self.limit = limit
+        self.parked_max = parked_max
+        self.used = 0
+        self.parked = 0
+        self._queue: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def free(self) -> int:
+        return max(0, self.limit - self.used - len(self._queue))
+
+    async def acquire(self) -> None:
+        if self.used < self.limit and not self._queue:
+            self.used += 1
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.release()  # it was served and cancelled in the same moment
+            raise
+
+    def release(self) -> None:
+        while self._queue:
+            future = self._queue.popleft()
+            if not future.done():
+                future.set_result(None)  # the place goes from hand to hand
+                return
+        self.used -= 1
+
+
+class Slot:
+    """One execution's place: held while it runs, given away while it waits."""
+
+    def __init__(self, slots: Slots, held: bool = False) -> None:
+        self._slots = slots
+        self.held = held
+
+    async def acquire(self) -> None:
+        if not self.held:
+            await self._slots.acquire()
+            if self.held:
+                self._slots.release()  # two branches woke at once; one place is enough
+            self.held = True
+
+    def release(self) -> None:
+        if self.held:
+            self.held = False
+            self._slots.release()
+
+    def crowded(self) -> bool:
+        """Too many executions wait in memory; the next one should sleep at once."""
+        return self._slots.parked >= self._slots.parked_max

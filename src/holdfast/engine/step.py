@@ -1,0 +1,463 @@
+"""One step, from the program's asking to its outcome.
+
+The story is a loop over the step's status: each turn does what that status calls for and journals one move, until the
+step has ended. A first run enters with no status, a replay with whatever the journal says; nothing else differs.
+
+    nothing yet → gates → attempt → completed | failed | retrying | in doubt | waiting for a correction
+    lost in a crash → read and idempotent: another attempt; once: in doubt
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from holdfast.core import events as ev
+from holdfast.core.errors import Divergence, HoldfastError, InvalidCall, ToolError
+from holdfast.core.execution import Step
+from holdfast.core.failure import (
+    AskForCorrection,
+    Decision,
+    Doubt,
+    Failure,
+    FallBack,
+    GiveUp,
+    Means,
+    RefreshAndRetry,
+    RetryLater,
+    RunReduced,
+    Tally,
+    decide,
+    describe,
+)
+from holdfast.core.policy import STEP_TIMEOUT_S, Approval, Effect
+from holdfast.engine.program import Outcome, StepCall
+from holdfast.engine.requests import ask_for_approval, ask_for_correction, ask_in_doubt
+from holdfast.journal.store import CacheItem
+from holdfast.tools.call import Call, DidNotHappen, Happened
+from holdfast.tools.tool import Tool
+from holdfast.tools.values import digest as digest_value
+from holdfast.tools.values import encode
+
+if TYPE_CHECKING:
+    from holdfast.engine.driver import Driver
+
+
+async def perform(run: Driver, call: StepCall) -> Outcome:
+    """Answer from history, or take the step from where it stands to its end."""
+    step = run.state.steps.get(call.path)
+    asked = encode(call.arguments, f"the arguments of {call.path}")
+    digest = input_digest(call.tool.name, asked)
+    if step is not None and step.digest and step.digest != digest:
+        await _diverged(run, call, step, digest, asked)
+    runner = _Runner(run, call, digest, asked)
+    while step is None or step.status not in _ENDED:
+        await run.admit()
+        run.busy()
+        try:
+            await _MOVES[step.status if step is not None else "pending"](runner, step)
+        finally:
+            run.idle()
+        step = run.state.steps[call.path]
+    return await outcome_of(run, step)
+
+
+async def outcome_of(run: Driver, step: Step) -> Outcome:
+    """An ended step as its program sees it."""
+    if step.status == "completed":
+        return Outcome(status="completed", output=await run.value(step.output))
+    if step.status == "failed":
+        return Outcome(status="failed", failure=step.failure)
+    return Outcome(status="skipped", reason=step.reason)
+
+
+def input_digest(tool: str, arguments: bytes) -> str:
+    """What a step was asked to do: its tool and its input."""
+    if arguments.startswith(b"{") and arguments.count(b":") > 1:
+        return digest_value(b'{"tool":%b,"input":%b}' % (msgspec.json.encode(tool), arguments))
+    return blake2b(b'{"input":%b,"tool":%b}' % (arguments, msgspec.json.encode(tool)), digest_size=16).hexdigest()
+
+
+class _Runner:
+    """One step being taken to its end; `_MOVES` names what each status calls for."""
+
+    __slots__ = ("asked", "call", "digest", "run")
+
+    def __init__(self, run: Driver, call: StepCall, digest: str, asked: bytes) -> None:
+        self.run = run
+        self.call = call
+        self.digest = digest
+        self.asked = asked
+
+    # ---- one move per status ---------------------------------------------------------------------------------------
+
+    async def begin(self, step: Step | None) -> None:
+        """Nothing has happened yet: a person's yes, a cached answer, or the first attempt."""
+        if self._needed_approval() is not None:
+            ask_for_approval(self.run, self.call, self.asked, cast(Approval, self._needed_approval()))
+        elif self._cache_s() and await self._answer_from_cache():
+            return
+        else:
+            await self._attempt(step, self.asked)
+
+    async def go_on_waiting(self, step: Step | None) -> None:
+        """It waits for a person: for a yes, or for a way out of a failure."""
+        assert step is not None
+        await self.run.wait_answer(step)
+        asked = self.run.state.requests[step.request_id]
+        if asked.request.kind == "approval":
+            if asked.remedy == "granted":
+                arguments = await self.run.value(asked.data) if asked.data is not None else self.asked
+                await self._attempt(step, arguments)
+            else:
+                self._fail(step, _denied(asked.remedy, asked.by, asked.why), by=asked.by)
+        else:
+            await self._remedy(step)
+
+    async def retry(self, step: Step | None) -> None:
+        """Wait for the time of the next attempt, then make it."""
+        assert step is not None
+        await self.run.wait_due(step)
+        arguments = await self._arguments_of(step)
+        if step.failure is not None and step.reduced and step.failure.category == "resource":
+            arguments = await self._reduce(step, arguments)
+        elif step.failure is not None and step.refreshed and step.failure.category == "permission":
+            await self._refresh(step, arguments)
+        await self._attempt(step, arguments)
+
+    async def again_after_loss(self, step: Step | None) -> None:
+        """Its driver died, or a person interrupted it: what may run again does, what must not is in doubt."""
+        assert step is not None
+        if step.status == "running" and step.effect == "once":
+            why = "its process ended while it ran"
+            self.run.append(ev.StepInDoubt(at=self.run.now_us(), path=step.path, why=why, attempt=step.attempt))
+        else:
+            await self._attempt(step, await self._arguments_of(step))
+
+    async def settle_doubt(self, step: Step | None) -> None:
+        """A `once` step that may have happened: its policy decides, and by default a person does."""
+        assert step is not None
+        policy = self.call.policy.in_doubt or self.call.tool.in_doubt
+        if step.request_id:
+            await self.run.wait_answer(step)
+            await self._remedy(step)
+        elif policy == "verify" and self.call.tool.can_verify:
+            await self._verify(step)
+        elif policy == "retry":
+            await self._attempt(step, await self._arguments_of(step))
+        elif policy == "fail":
+            self._fail(step, Failure(category="unknown", message=_doubtful(step), happened="unknown"))
+        else:
+            ask_in_doubt(self.run, self.call, step)
+
+    # ---- gates -------------------------------------------------------------------------------------------------------
+
+    def _needed_approval(self) -> Approval | None:
+        approval = self.call.policy.approval or self.call.tool.approval
+        return None if approval is None or self.call.tool.name in self.run.state.sticky else approval
+
+    def _cache_s(self) -> float | None:
+        if self._effect(self.call.tool) != "read":
+            return None
+        return self.call.policy.cache_s or self.call.tool.cache_s
+
+    async def _answer_from_cache(self) -> bool:
+        run, call = self.run, self.call
+        output = await run.services.store.cached(self._cache_key(), run.now_us())
+        if output is None:
+            return False
+        at = run.now_us()
+        run.append(
+            self._started(at, 1, call.tool, 0, self.asked),
+            ev.StepCompleted(at=at, path=call.path, output=run.keep(output), started_at=at, cached=True),
+        )
+        return True
+
+    def _cache_key(self) -> str:
+        owner = self.run.state.facts().owner
+        parts = msgspec.json.encode([owner, self.call.tool.name, self.call.tool.version, self.digest])
+        return blake2b(parts, digest_size=16).hexdigest()
+
+    # ---- the attempt -------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, step: Step | None, arguments: bytes) -> None:
+        run, call = self.run, self.call
+        number = step.attempt + 1 if step is not None else 1
+        fallback = step.fallback if step is not None else 0
+        tool = call.tool if fallback == 0 else call.fallbacks[fallback - 1].tool
+        effect = self._effect(tool)
+        started_at = run.now_us()
+        run.append(self._started(started_at, number, tool, fallback, arguments, step))
+        if effect != "read":
+            # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens.
+            await run.log.durable()
+        call_ = run.make_call(call.path, number, step.notes if step is not None else None)
+        run.show_call(call.path, tool.name, arguments, call_.key)
+        began = run.loop_time()
+        try:
+            output = await self._invoke(tool, arguments, call_)
+        except Exception as error:
+            failure = describe(error)
+            if isinstance(error, HoldfastError) and not isinstance(error, ToolError):
+                raise
+            self._failed(failure, tool, effect, number, started_at, round((run.loop_time() - began) * 1e6))
+            return
+        run.append(
+            ev.StepCompleted(
+                at=run.now_us(),
+                path=call.path,
+                attempt=number,
+                output=run.keep(output),
+                started_at=started_at,
+                duration_us=round((run.loop_time() - began) * 1e6),
+                tool=tool.name if fallback else "",
+            ),
+            cached=self._to_cache(output),
+        )
+
+    async def _invoke(self, tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes:
+        decoded = cast("dict[str, Any]", msgspec.json.decode(arguments))
+        validated = tool.validate(decoded)
+        timeout_s = self.call.policy.timeout_s or tool.timeout_s or STEP_TIMEOUT_S
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return tool.output(await tool.invoke(validated, call))
+        except TimeoutError:
+            if limit.expired():
+                raise TimeoutError(f"{tool.name} took longer than {timeout_s:g} s") from None
+            raise
+
+    def _started(
+        self, at: int, number: int, tool: Tool[..., Any], fallback: int, arguments: bytes, step: Step | None = None
+    ) -> ev.StepStarted:
+        return ev.StepStarted(
+            at=at,
+            path=self.call.path,
+            tool=tool.name,
+            attempt=number,
+            kind=self.call.kind,
+            effect=self._effect(tool),
+            arguments=self.run.keep(arguments),
+            digest=self.digest,
+            title=self.call.title,
+            fallback=fallback,
+            reduced=step.reduced if step is not None else False,
+            refreshed=step.refreshed if step is not None else False,
+        )
+
+    def _effect(self, tool: Tool[..., Any]) -> Effect:
+        return self.call.policy.effect or tool.effect
+
+    def _to_cache(self, output: bytes) -> tuple[CacheItem, ...]:
+        cache_s = self._cache_s()
+        if not cache_s:
+            return ()
+        return (CacheItem(self._cache_key(), output, self.run.now_us() + int(cache_s * 1e6)),)
+
+    async def _arguments_of(self, step: Step) -> bytes:
+        """The input of the next attempt: what the last one had, reduced or for the fallback if that was decided."""
+        fallback = self.call.fallbacks[step.fallback - 1] if step.fallback else None
+        if fallback is not None and fallback.arguments is not None:
+            return encode(fallback.arguments, f"the fallback arguments of {step.path}")
+        return await self.run.value(step.arguments) if step.arguments is not None else self.asked
+
+    # ---- what follows a failure --------------------------------------------------------------------------------------
+
+    def _failed(
+        self, failure: Failure, tool: Tool[..., Any], effect: Effect, number: int, started_at: int, duration_us: int
+    ) -> None:
+        run, call = self.run, self.call
+        step = run.state.steps[call.path]
+        decision = decide(failure, self._means(tool, effect), _tally(step), run.services.dice.random())
+        at = run.now_us()
+        match decision:
+            case Doubt():
+                run.append(ev.StepInDoubt(at=at, path=call.path, attempt=number, why=failure.message))
+            case AskForCorrection():
+                ask_for_correction(run, call, step, self._described(failure))
+            case GiveUp():
+                self._fail(step, failure, started_at=started_at, duration_us=duration_us)
+            case _:
+                run.append(_retrying(step, decision, failure, at, started_at, duration_us))
+
+    def _means(self, tool: Tool[..., Any], effect: Effect) -> Means:
+        return Means(
+            effect=effect,
+            retry=self.call.policy.retry or tool.retry,
+            fallbacks=len(self.call.fallbacks),
+            can_reduce=tool.can_reduce,
+            can_refresh=tool.can_refresh,
+            on_error=self.call.policy.on_error,
+        )
+
+    def _described(self, failure: Failure) -> Failure:
+        """The failure with what it affects."""
+        affects = self.call.affects() if self.call.affects is not None else ()
+        return msgspec.structs.replace(failure, affects=affects)
+
+    def _fail(
+        self, step: Step, failure: Failure, *, by: str = "", started_at: int = 0, duration_us: int = 0
+    ) -> None:
+        remedies = failure.remedies or (("retry",) if self.call.critical else ())
+        described = msgspec.structs.replace(self._described(failure), remedies=remedies)
+        self.run.append(
+            ev.StepFailed(
+                at=self.run.now_us(),
+                path=step.path,
+                failure=described,
+                attempt=step.attempt or 1,
+                critical=self.call.critical,
+                started_at=started_at,
+                duration_us=duration_us,
+                by=by,
+            )
+        )
+
+    async def _reduce(self, step: Step, arguments: bytes) -> bytes:
+        """The same with less, as the tool says; a tool that cannot say is asked for the same again."""
+        tool, call = self.call.tool, self.run.make_call(step.path, step.attempt, step.notes)
+        try:
+            return encode(await tool.run_reduce(tool.validate(msgspec.json.decode(arguments)), call))
+        except Exception:
+            return arguments
+
+    async def _refresh(self, step: Step, arguments: bytes) -> None:
+        tool, call = self.call.tool, self.run.make_call(step.path, step.attempt, step.notes)
+        with suppress(Exception):  # if it did not help, the next attempt says so
+            await tool.run_refresh(tool.validate(msgspec.json.decode(arguments)), call)
+
+    # ---- ways out ----------------------------------------------------------------------------------------------------
+
+    async def _verify(self, step: Step) -> None:
+        run = self.run
+        tool = self.call.tool
+        call = run.make_call(step.path, step.attempt, step.notes)
+        arguments = tool.validate(cast("dict[str, Any]", msgspec.json.decode(await self._arguments_of(step))))
+        try:
+            verdict = await tool.run_verify(arguments, call)
+        except Exception:
+            verdict = None  # a check that fails has told us nothing
+        match verdict:
+            case Happened():
+                self._complete(step, tool.output(verdict.output))
+            case DidNotHappen():
+                await self._attempt(step, await self._arguments_of(step))
+            case _:
+                ask_in_doubt(run, self.call, step)
+
+    async def _remedy(self, step: Step) -> None:
+        """Do what a person chose."""
+        asked = self.run.state.requests[step.request_id]
+        data = await self.run.value(asked.data) if asked.data is not None else None
+        match asked.remedy:
+            case "done":
+                self._complete(step, data if data is not None else b"null", asked.by)
+            case "again":
+                base = await self._arguments_of(step)
+                await self._attempt(step, _edited(base, data))
+            case "skip":
+                reason = f"skipped by {asked.by}" if asked.by else "skipped by a person"
+                self.run.append(ev.StepSkipped(at=self.run.now_us(), path=step.path, reason=reason, by=asked.by))
+            case "fallback":
+                failure = step.failure or Failure(category="unknown", message=_doubtful(step))
+                self.run.append(_retrying(step, FallBack(step.fallback), failure, self.run.now_us()))
+            case _:
+                failure = step.failure or Failure(category="unknown", message=_doubtful(step), happened="unknown")
+                self._fail(step, failure, by=asked.by)
+
+    def _complete(self, step: Step, output: bytes, by: str = "") -> None:
+        run = self.run
+        run.append(
+            ev.StepCompleted(
+                at=run.now_us(), path=step.path, attempt=step.attempt, output=run.keep(output),
+                started_at=step.started_at, by=by,
+            )
+        )  # fmt: skip
+
+
+_Move = Callable[[_Runner, Step | None], Awaitable[None]]
+_MOVES: dict[str, _Move] = {
+    "pending": _Runner.begin,
+    "waiting": _Runner.go_on_waiting,
+    "retrying": _Runner.retry,
+    "running": _Runner.again_after_loss,
+    "interrupted": _Runner.again_after_loss,
+    "in_doubt": _Runner.settle_doubt,
+}
+_ENDED = frozenset({"completed", "failed", "skipped"})
+
+
+def _retrying(
+    step: Step, decision: Decision, failure: Failure, at: int, started_at: int = 0, duration_us: int = 0
+) -> ev.StepRetrying:
+    delay_s = decision.delay_s if isinstance(decision, RetryLater) else 0.0
+    return ev.StepRetrying(
+        at=at,
+        path=step.path,
+        failure=failure,
+        due_at=at + int(delay_s * 1e6),
+        attempt=step.attempt,
+        started_at=started_at,
+        duration_us=duration_us,
+        fallback=decision.index + 1 if isinstance(decision, FallBack) else step.fallback,
+        reduced=step.reduced or isinstance(decision, RunReduced),
+        refreshed=step.refreshed or isinstance(decision, RefreshAndRetry),
+    )
+
+
+def _tally(step: Step) -> Tally:
+    return Tally(
+        retries=step.retries,
+        rate_limit_waits=step.rate_limit_waits,
+        reduced=step.reduced,
+        refreshed=step.refreshed,
+        fallbacks_used=step.fallback,
+    )
+
+
+def _denied(remedy: str, by: str, why: str) -> Failure:
+    if remedy == "expired":
+        message = "nobody approved it in time, and silence is a no"
+    else:
+        message = f"denied{f' by {by}' if by else ''}{f': {why}' if why else ''}"
+    return Failure(category="permission", message=message, error="Denied", happened="nothing")
+
+
+def _doubtful(step: Step) -> str:
+    return f"it may or may not have happened ({step.reason})"
+
+
+def _edited(arguments: bytes, changes: bytes | None) -> bytes:
+    """The arguments with a person's changes laid over them."""
+    if changes is None:
+        return arguments
+    base, edits = msgspec.json.decode(arguments), msgspec.json.decode(changes)
+    if not isinstance(base, dict) or not isinstance(edits, dict):
+        raise InvalidCall("edited arguments must be a mapping of names to values")
+    return msgspec.json.encode({**cast("dict[str, Any]", base), **cast("dict[str, Any]", edits)})
+
+
+async def _diverged(run: Driver, call: StepCall, step: Step, digest: str, asked: bytes) -> None:
+    """The program asks for something else than it did. A function must not go on; in a plan, what happened counts."""
+    if not call.strict:
+        if not step.diverged:
+            run.append(
+                ev.StepDiverged(at=run.now_us(), path=call.path, recorded=step.digest, attempted=digest)
+            )
+        return
+    recorded = await run.recorded_start(call.path)
+    raise Divergence(
+        f"step {call.path} was recorded with another input; nothing was changed\n"
+        f"  recorded:  {recorded.tool} {_short(bytes(recorded.arguments))}\n"
+        f"  attempted: {call.tool.name} {_short(asked)}\n"
+        "give the changed step another name, put the code back, or start a new execution"
+    )
+
+
+def _short(value: bytes, limit: int = 200) -> str:
+    text = value.decode("utf-8", "replace")
+    return text if len(text) <= limit else text[:limit] + "…"

@@ -1,0 +1,218 @@
+"""Waiting that survives: timers, events, answers, children. A wait is journaled first and holds nothing.
+
+Each function is replay-safe: it looks at the step's recorded state, journals what is missing, and sleeps until the
+journal can answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from holdfast.core import events as ev
+from holdfast.core.execution import Child, Step
+from holdfast.core.failure import Failure
+from holdfast.core.policy import Approval
+from holdfast.engine.program import ChildTask, Outcome
+from holdfast.engine.requests import ask_alone, ask_question
+from holdfast.engine.step import outcome_of
+from holdfast.journal.log import new_execution
+
+if TYPE_CHECKING:
+    from holdfast.engine.driver import Driver
+
+_ENDED = ("completed", "failed", "skipped")
+
+
+class Wait:
+    """One branch of a program that cannot go on, and what would let it."""
+
+    __slots__ = ("_timer", "future", "is_ready", "reason")
+
+    def __init__(self, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:
+        self.reason = reason
+        self.is_ready = is_ready
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arm(self, run: Driver) -> None:
+        """Look again when the time comes. The wall clock decides, so a clock that jumped is asked once more."""
+        if self.reason.due_at is None:
+            return
+        left_s = (self.reason.due_at - run.services.clock.now_us()) / 1e6
+        if left_s <= 0:
+            asyncio.get_running_loop().call_soon(run.poke)
+        else:
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._ring, run)
+
+    def _ring(self, run: Driver) -> None:
+        if run.services.clock.now_us() < (self.reason.due_at or 0):
+            self.arm(run)
+        else:
+            run.poke()
+
+    def disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+async def _park(run: Driver, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:
+    if not is_ready():
+        await run.park(Wait(reason, is_ready))
+
+
+def _is_due(run: Driver, due_at: int | None) -> bool:
+    return due_at is not None and run.services.clock.now_us() >= due_at
+
+
+async def due(run: Driver, step: Step) -> None:
+    """Until the time of the next attempt."""
+    due_at = step.due_at
+    reason = ev.Reason(kind="timer", path=step.path, due_at=due_at)
+    await _park(run, reason, lambda: due_at is None or _is_due(run, due_at))
+
+
+async def answer(run: Driver, step: Step) -> None:
+    """Until the step's request is answered; an approval that nobody answers in time is denied."""
+    asked = run.state.requests[step.request_id]
+    kind = asked.request.kind
+    reason = ev.Reason(
+        kind="answer" if kind == "question" else kind,
+        path=step.path,
+        due_at=asked.request.expires_at,
+        name=asked.request.id,
+    )
+    expires_at = asked.request.expires_at
+    await _park(run, reason, lambda: asked.answered or _is_due(run, expires_at))
+    if not asked.answered:
+        run.append(ev.ApprovalExpired(at=run.now_us(), request_id=asked.request.id))
+
+
+async def _as_step(run: Driver, path: str, work: Callable[[], Awaitable[None]]) -> Outcome:
+    """Answer from history, or do the work, which ends the step."""
+    step = run.state.steps.get(path)
+    if step is None or step.status not in _ENDED:
+        await run.admit()
+        run.busy()
+        try:
+            await work()
+        finally:
+            run.idle()
+    return await outcome_of(run, run.state.steps[path])
+
+
+async def sleep(run: Driver, path: str, due_at: int) -> Outcome:
+    async def work() -> None:
+        _begin(run, path, "timer", due_at)
+        step = run.state.steps[path]
+        await due(run, step)
+        run.append(ev.StepCompleted(at=run.now_us(), path=path))
+
+    return await _as_step(run, path, work)
+
+
+def _begin(run: Driver, path: str, reason: ev.ReasonKind, due_at: int | None, name: str = "") -> None:
+    """Journal the wait, unless it is waiting already: then the recorded time counts."""
+    step = run.state.steps.get(path)
+    if step is None or step.status != "waiting":
+        tool = f"wait.{reason}"
+        waiting = ev.StepWaiting(
+            at=run.now_us(), path=path, reason=reason, tool=tool, kind="wait", due_at=due_at, name=name
+        )
+        run.append(waiting)
+
+
+async def event(run: Driver, path: str, name: str, due_at: int | None) -> Outcome:
+    async def work() -> None:
+        _begin(run, path, "event", due_at, name)
+        step = run.state.steps[path]
+        reason = ev.Reason(kind="event", path=path, due_at=step.due_at, name=name)
+        await _park(run, reason, lambda: bool(run.state.mailbox.get(name)) or _is_due(run, step.due_at))
+        received = run.state.mailbox.get(name)
+        if received:
+            first = received[0]
+            run.append(ev.StepCompleted(at=run.now_us(), path=path, output=first.data, consumed=first.seq))
+        else:
+            failure = Failure(
+                category="timeout", message=f'no event "{name}" arrived in time', error="TimeoutError", happened="nothing"
+            )
+            run.append(ev.StepFailed(at=run.now_us(), path=path, failure=failure))
+
+    return await _as_step(run, path, work)
+
+
+async def approval(run: Driver, path: str, wanted: Approval, title: str) -> Outcome:
+    async def work() -> None:
+        step = run.state.steps.get(path)
+        if step is None or not step.request_id:
+            ask_alone(run, path, wanted, title)
+        step = run.state.steps[path]
+        await answer(run, step)
+        asked = run.state.requests[step.request_id]
+        at = run.now_us()
+        if asked.remedy == "granted":
+            run.append(ev.StepCompleted(at=at, path=path, output=Raw(b"true"), by=asked.by))
+        else:
+            who = f" by {asked.by}" if asked.by else ""
+            why = f": {asked.why}" if asked.why else ""
+            message = f"denied{who}{why}" if asked.remedy == "denied" else "nobody approved it in time, and silence is a no"
+            failure = Failure(category="permission", message=message, error="Denied", happened="nothing")
+            run.append(ev.StepFailed(at=at, path=path, failure=failure, by=asked.by))
+
+    return await _as_step(run, path, work)
+
+
+async def question(run: Driver, path: str, message: str, schema: Raw) -> Outcome:
+    async def work() -> None:
+        step = run.state.steps.get(path)
+        if step is None or not step.request_id:
+            ask_question(run, path, message, schema)
+        step = run.state.steps[path]
+        await answer(run, step)
+        asked = run.state.requests[step.request_id]
+        run.append(ev.StepCompleted(at=run.now_us(), path=path, output=asked.data or Raw(b"null"), by=asked.by))
+
+    return await _as_step(run, path, work)
+
+
+async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[ChildTask]]) -> str:
+    """Create the child in the transaction that says so in the parent; both exist, or neither does."""
+    child = run.state.children.get(path)
+    if child is not None:
+        return child.id
+    await run.admit()
+    task = await make()
+    run.open(path, "child")
+    new, _ = new_execution(run.services.new_id(), [task.created])
+    run.append(ev.ChildStarted(at=run.now_us(), path=path, child_id=new.head.id), creates=[new])
+    await run.durable()
+    run.services.on_child(new.head.id)
+    return new.head.id
+
+
+async def child(run: Driver, path: str) -> Child:
+    known = run.state.children[path]
+    step = run.state.steps[path]
+    if step.status not in _ENDED:
+        run.busy()
+        try:
+            await _park(run, ev.Reason(kind="child", path=path, name=known.id), lambda: known.status in _CHILD_ENDS)
+        finally:
+            run.idle()
+        _close_child(run, path, known)
+    return known
+
+
+def _close_child(run: Driver, path: str, known: Child) -> None:
+    if known.status == "completed":
+        run.append(ev.StepCompleted(at=run.now_us(), path=path, output=known.output))
+    else:
+        message = known.failure.message if known.failure else f"the child execution was {known.status}"
+        failure = known.failure or Failure(category="tool", message=message, happened="known")
+        run.append(ev.StepFailed(at=run.now_us(), path=path, failure=failure))
+
+
+_CHILD_ENDS = ("completed", "failed", "stopped")

@@ -1,0 +1,166 @@
+"""Events and states as the world outside sees them: plain dictionaries with fixed keys, documented in docs/events.md."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.core import events as ev
+from holdfast.core.execution import Asked, Execution, Step, percent
+from holdfast.journal.store import Head
+
+
+def iso(at_us: int | None) -> str | None:
+    """Microseconds since 1970 as ISO 8601 in UTC; 0 and None are unknown."""
+    if not at_us:
+        return None
+    moment = datetime.fromtimestamp(at_us // 1_000_000, UTC).replace(microsecond=at_us % 1_000_000)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def seconds(duration_us: int | None) -> float | None:
+    return None if duration_us is None else duration_us / 1e6
+
+
+_TIMES = frozenset({"due_at", "until", "expires_at"})
+
+
+def wire_event(task_id: str, seq: int, event: Any) -> dict[str, object]:
+    wired: dict[str, object] = {
+        "seq": seq,
+        "at": iso(event.at),
+        "type": ev.name_of(event),
+        "task_id": task_id,
+    }
+    for name in event.__struct_fields__:
+        if name not in ("at", "started_at", "duration_us"):
+            value = plain(getattr(event, name))
+            wired[name] = iso(cast("int | None", value)) if name in _TIMES else value
+    if isinstance(event, ev.StepCompleted | ev.StepFailed | ev.StepRetrying | ev.StepInterrupted):
+        wired["started"] = iso(event.started_at)
+        wired["completed"] = iso(event.at)
+        wired["duration_s"] = seconds(event.duration_us) if event.started_at else None
+    failure = getattr(event, "failure", None)
+    if failure is not None:
+        wired["error"] = failure.message
+        wired["category"] = failure.category
+    return wired
+
+
+def wire_frame(task_id: str, frame: Any) -> dict[str, object]:
+    wired: dict[str, object] = {"seq": None, "at": iso(frame.at), "type": ev.name_of(frame), "task_id": task_id}
+    for name in frame.__struct_fields__:
+        if name not in ("at", "after"):
+            wired[name] = plain(getattr(frame, name))
+    return wired
+
+
+def plain(value: Any) -> object:
+    """Structs and raw JSON as dictionaries, lists and scalars."""
+    if isinstance(value, msgspec.Raw):
+        return msgspec.json.decode(value) if bytes(value) else None
+    if isinstance(value, msgspec.Struct):
+        return {
+            name: iso(getattr(value, name)) if name in _TIMES else plain(getattr(value, name))
+            for name in value.__struct_fields__
+        }
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in cast("tuple[Any, ...]", value)]
+    return value
+
+
+def wire_head(head: Head) -> dict[str, object]:
+    """One row of a list."""
+    return {
+        "id": head.id,
+        "name": head.name,
+        "title": head.title,
+        "kind": head.kind,
+        "status": head.status,
+        "waiting_for": [reason.kind for reason in head.reasons],
+        "owner": head.owner,
+        "labels": head.labels,
+        "parent_id": head.parent_id or None,
+        "created_at": iso(head.created_at),
+        "updated_at": iso(head.updated_at),
+        "ended_at": iso(head.ended_at),
+        "steps_ended": head.ended,
+        "steps_total": head.total or None,
+        "error": head.error or None,
+        "failed_step": head.failed_path or None,
+        "driven": bool(head.driver),
+        "quarantined": head.quarantined or None,
+    }
+
+
+def wire_state(head: Head, state: Execution) -> dict[str, object]:
+    """One execution, whole."""
+    created = state.facts()
+    return {
+        **wire_head(head),
+        "status": state.status,
+        "inputs": plain(created.inputs),
+        "percent": round(percent(state), 1),
+        "started_at": iso(state.started_at),
+        "by": state.by or None,
+        "why": state.why or None,
+        "paused_until": iso(state.pause_until),
+        "reasons": plain(state.reasons),
+        "requests": [wire_request(asked) for asked in state.open_requests()],
+        "steps": [wire_step(step) for step in state.steps.values()],
+        "children": [plain(child) for child in state.children.values()],
+        "output": plain(state.output),
+        "failure": plain(state.failure),
+        "forked_from": plain(created.forked_from),
+        "folder": created.folder,
+        "engine": created.engine,
+        "recoveries": state.recoveries,
+        "spend": {"usd": None, "tokens": None},  # nothing that runs yet reports its cost: unknown, not zero
+        "events": state.seq,
+    }
+
+
+def wire_request(asked: Asked) -> dict[str, object]:
+    wired = cast("dict[str, object]", plain(asked.request))
+    return {**wired, "opened_at": iso(asked.opened_at)}
+
+
+def wire_step(step: Step) -> dict[str, object]:
+    return {
+        "path": step.path,
+        "tool": step.tool,
+        "kind": step.kind,
+        "title": step.title or None,
+        "status": step.status,
+        "effect": step.effect if step.kind in ("tool", "code") else None,
+        "attempts": step.attempt,
+        "history": [_wire_attempt(attempt) for attempt in step.attempts],
+        "started_at": iso(step.started_at),
+        "ended_at": iso(step.ended_at),
+        "duration_s": (step.ended_at - step.started_at) / 1e6 if step.ended_at and step.started_at else None,
+        "output": plain(step.output),
+        "failure": plain(step.failure),
+        "critical": step.critical,
+        "reason": step.reason or None,
+        "due_at": iso(step.due_at),
+        "cached": step.cached,
+        "fallback": step.fallback,
+        "by": step.by or None,
+        "diverged": step.diverged,
+        "percent": round(100.0 * min(1.0, step.ended / step.total), 1) if step.total else None,
+    }
+
+
+def _wire_attempt(attempt: Any) -> dict[str, object]:
+    return {
+        "number": attempt.number,
+        "tool": attempt.tool,
+        "outcome": attempt.outcome or "running",
+        "started": iso(attempt.started_at),
+        "completed": iso(attempt.ended_at),
+        "duration_s": seconds(attempt.duration_us) if attempt.ended_at else None,
+        "category": attempt.category,
+        "error": attempt.message or None,
+    }

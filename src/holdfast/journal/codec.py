@@ -1,0 +1,115 @@
+"""Events ⇄ bytes, and the digest chain that makes silent damage visible.
+
+Bytes are never rewritten: an old event is verified as it was stored and then lifted to today's shape by upcasters.
+Each digest covers the one before it, the event's number, its schema version and its bytes, so that a changed, missing,
+swapped or inserted event breaks the chain at its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core.errors import SchemaTooNew, StoreCorrupted
+from holdfast.core.events import SCHEMA_VERSION, AnyEvent, Event
+from holdfast.core.execution import Execution
+
+DIGEST_BYTES = 16
+CHAIN_START = b"\0" * DIGEST_BYTES
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+# An entry lifts the body of an event from schema version n to n + 1. Never edit one that was released.
+UPCASTERS: dict[int, Upcaster] = {}
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_snapshot_decoder = msgspec.json.Decoder(Execution)
+
+encode = _encoder.encode
+
+
+class Row(NamedTuple):
+    """One stored event: its number, the schema version it was written with, its bytes and its link in the chain."""
+
+    seq: int
+    version: int
+    body: bytes
+    digest: bytes
+
+
+def link(previous: bytes, seq: int, version: int, body: bytes) -> bytes:
+    """The digest of an event that follows `previous`."""
+    return blake2b(b"%b%d:%d:%b" % (previous, seq, version, body), digest_size=DIGEST_BYTES).digest()
+
+
+def make_row(previous: bytes, seq: int, event: Event) -> Row:
+    body = encode(event)
+    return Row(seq, SCHEMA_VERSION, body, link(previous, seq, SCHEMA_VERSION, body))
+
+
+def decode(row: Row, upcasters: Mapping[int, Upcaster] = UPCASTERS) -> AnyEvent:
+    """The event of a row whose digest has been checked."""
+    try:
+        if row.version == SCHEMA_VERSION:
+            return _decoder.decode(row.body)
+        if row.version > SCHEMA_VERSION:
+            raise SchemaTooNew(
+                f"event {row.seq} has schema version {row.version}, this Holdfast knows {SCHEMA_VERSION}; upgrade Holdfast"
+            )
+        body = msgspec.json.decode(row.body)
+        for version in range(row.version, SCHEMA_VERSION):
+            body = upcasters[version](body)
+        return msgspec.convert(body, AnyEvent)
+    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
+        raise StoreCorrupted(f"event {row.seq} cannot be read: {error}") from error
+
+
+def verify(rows: Iterable[Row], after: int, chain: bytes) -> bytes:
+    """Check numbers and digests of consecutive rows; returns the chain's new end."""
+    for row in rows:
+        after += 1
+        if row.seq != after:
+            raise StoreCorrupted(f"event {after} is missing (found {row.seq})")
+        chain = link(chain, row.seq, row.version, row.body)
+        if chain != row.digest:
+            raise StoreCorrupted(f"event {row.seq} was changed after it was written: its digest does not match")
+    return chain
+
+
+# ---- snapshots: the folded state, written down ---------------------------------------------------------------------------
+
+
+class Snapshot(NamedTuple):
+    """`chain` is the digest of the event the snapshot stands at; `digest` covers the snapshot itself."""
+
+    seq: int
+    version: int
+    chain: bytes
+    body: bytes
+    digest: bytes
+
+
+def make_snapshot(state: Execution, chain: bytes) -> Snapshot:
+    body = encode(state)
+    return Snapshot(state.seq, SCHEMA_VERSION, chain, body, _snapshot_digest(state.seq, chain, body))
+
+
+def open_snapshot(snapshot: Snapshot) -> Execution | None:
+    """The state, or None if the snapshot is of another schema version or damaged: the events tell the same story."""
+    if snapshot.version != SCHEMA_VERSION:
+        return None
+    if _snapshot_digest(snapshot.seq, snapshot.chain, snapshot.body) != snapshot.digest:
+        return None
+    try:
+        state = _snapshot_decoder.decode(snapshot.body)
+    except msgspec.MsgspecError:
+        return None
+    return state if state.seq == snapshot.seq else None
+
+
+def _snapshot_digest(seq: int, chain: bytes, body: bytes) -> bytes:
+    return blake2b(b"%d:%b%b" % (seq, chain, body), digest_size=DIGEST_BYTES).digest()

@@ -1,0 +1,123 @@
+"""Live frames between processes: a bounded ring in a file of its own that is never synced.
+
+Frames are worth nothing after a crash, so nothing waits for the disk. A process writes only while somebody in another
+process watches, and watchers say so again every few seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from holdfast.core.events import AnyFrame, Frame
+
+RING_FRAMES = 2000
+WATCHING_S = 3.0
+REFRESH_S = 0.2
+WRITES_PENDING_MAX = 200
+
+_decoder: msgspec.json.Decoder[AnyFrame] = msgspec.json.Decoder(AnyFrame)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS watching (execution_id TEXT PRIMARY KEY, until REAL NOT NULL, by INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS frames (num INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL, body BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS frames_place ON frames (execution_id, num);
+"""
+
+
+class LiveRing:
+    """Every method is best effort: a frame that cannot be passed on is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: apsw.Connection | None = None
+        self._watched: frozenset[str] = frozenset()
+        self._looked = float("-inf")
+        self._announced: dict[str, float] = {}
+        self._pending: list[tuple[str, bytes]] = []
+
+    def _open(self) -> apsw.Connection | None:
+        if self._connection is None:
+            with suppress(apsw.Error, OSError):
+                connection = apsw.Connection(str(self._path))
+                connection.set_busy_timeout(5)
+                connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF")
+                connection.execute(_SCHEMA)
+                self._connection = connection
+        return self._connection
+
+    # ---- for those who drive -----------------------------------------------------------------------------------------
+
+    def is_watched(self, execution_id: str) -> bool:
+        return execution_id in self._watched
+
+    def refresh(self) -> None:
+        """Called often: pass on what was said, and now and then look who watches."""
+        if self._pending:
+            self._write()
+        now = time.time()
+        if now - self._looked < REFRESH_S:
+            return
+        self._looked = now
+        if self._connection is None and not self._path.exists():
+            return  # nobody has ever watched from another process
+        connection = self._open()
+        if connection is not None:
+            with suppress(apsw.Error):
+                rows = connection.execute(
+                    "SELECT execution_id FROM watching WHERE until > ? AND by <> ?", (now, os.getpid())
+                )
+                self._watched = frozenset(row[0] for row in rows)
+
+    def show(self, execution_id: str, frame: Frame) -> None:
+        if len(self._pending) < WRITES_PENDING_MAX:
+            self._pending.append((execution_id, msgspec.json.encode(frame)))
+
+    def _write(self) -> None:
+        pending, self._pending = self._pending, []
+        connection = self._open()
+        if connection is None:
+            return
+        with suppress(apsw.Error), connection:
+            connection.executemany("INSERT INTO frames (execution_id, body) VALUES (?, ?)", pending)
+            connection.execute("DELETE FROM frames WHERE num <= (SELECT max(num) FROM frames) - ?", (RING_FRAMES,))
+
+    # ---- for those who watch -----------------------------------------------------------------------------------------
+
+    def announce(self, execution_id: str) -> None:
+        """Say that this process watches; good for a few seconds."""
+        now = time.time()
+        if self._announced.get(execution_id, 0.0) > now + WATCHING_S / 2:
+            return
+        connection = self._open()
+        if connection is not None:
+            with suppress(apsw.Error):
+                connection.execute(
+                    "INSERT OR REPLACE INTO watching VALUES (?, ?, ?)", (execution_id, now + WATCHING_S, os.getpid())
+                )
+                self._announced[execution_id] = now + WATCHING_S
+
+    def read(self, execution_id: str, after: int) -> list[tuple[int, AnyFrame]]:
+        connection = self._open()
+        if connection is None:
+            return []
+        with suppress(apsw.Error, msgspec.MsgspecError):
+            rows = connection.execute(
+                "SELECT num, body FROM frames WHERE execution_id = ? AND num > ? ORDER BY num LIMIT ?",
+                (execution_id, after, RING_FRAMES),
+            ).fetchall()
+            return [(num, _decoder.decode(body)) for num, body in rows]
+        return []
+
+    def close(self) -> None:
+        if self._pending:
+            self._write()
+        if self._connection is not None:
+            with suppress(apsw.Error):
+                self._connection.close()
+            self._connection = None

@@ -1,0 +1,231 @@
+"""One execution's open journal: the folded state, the chain, and the only way to append.
+
+Whoever holds a `Log` holds the execution's epoch. Events are numbered and folded at once and become durable with the
+next commit; `durable()` waits for that. After a failed or fenced commit the log is dead: its state may be ahead of the
+disk, and only opening it again tells the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from holdfast.core import events as ev
+from holdfast.core.commands import Answer, Command
+from holdfast.core.errors import Fenced, HoldfastError, StoreCorrupted
+from holdfast.core.execution import Execution, apply
+from holdfast.journal.blobs import Blobs
+from holdfast.journal.codec import CHAIN_START, Row, decode, make_row, make_snapshot, open_snapshot, verify
+from holdfast.journal.store import CacheItem, Entry, Head, HeadChange, NewExecution, Store, Stored, Written
+from holdfast.journal.writer import Batch, Writer
+
+SNAPSHOT_EVENTS_MIN = 1000
+PAUSE_NOTICE_US = 3600 * 1_000_000  # a pause limit is announced an hour before it acts
+
+
+class Log:
+    def __init__(self, store: Store, writer: Writer, state: Execution, chain: bytes, epoch: int) -> None:
+        self.state = state
+        self.epoch = epoch
+        self.durable_seq = state.seq
+        self.error: HoldfastError | None = None
+        self.on_durable: Callable[[], None] | None = None
+        self.on_lost: Callable[[HoldfastError], None] | None = None
+        self.blobs = Blobs(store)
+        self._writer = writer
+        self._chain = chain
+        self._entry: Entry | None = None
+        self._batch: Batch | None = None
+        self._snapshot_seq = state.seq
+
+    def append(
+        self,
+        *events: ev.Event,
+        answers: Sequence[Answer] = (),
+        posts: Sequence[Command] = (),
+        creates: Sequence[NewExecution] = (),
+        cached: Sequence[CacheItem] = (),
+        release: bool = False,
+        wake: bool = False,
+    ) -> None:
+        """Add events and what goes with them, all in one transaction.
+
+        `release` lets go of the execution; `wake` says that a driver should look at it, whatever it waits for.
+        """
+        if self.error is not None:
+            raise self.error
+        state = self.state
+        entry = self._open_entry()
+        status, reasons = state.status, state.reasons
+        for event in events:
+            row = make_row(self._chain, state.seq + 1, event)
+            apply(state, event, row.seq)
+            self._chain = row.digest
+            entry.rows.append(row)
+        entry.at = state.last_at
+        entry.ended, entry.total = state.ended, state.total
+        if answers or release or status != state.status or reasons != state.reasons:
+            entry.change = head_change(state, wake)
+        if self.blobs.fresh:
+            entry.blobs.extend(self.blobs.take_fresh())
+        entry.answers.extend(answers)
+        entry.posts.extend(posts)
+        entry.creates.extend(creates)
+        entry.cached.extend(cached)
+        entry.release = entry.release or release
+        if state.seq - self._snapshot_seq > max(SNAPSHOT_EVENTS_MIN, len(state.steps)) or (
+            release and state.seq - self._snapshot_seq > SNAPSHOT_EVENTS_MIN
+        ):
+            entry.snapshot = make_snapshot(state, self._chain)
+            self._snapshot_seq = state.seq
+
+    def _open_entry(self) -> Entry:
+        """Appends that come before the next commit share one entry: one fence, one head update."""
+        if self._entry is not None and self._batch is not None and self._batch.is_open:
+            return self._entry
+        entry = Entry(execution_id=self.state.id, epoch=self.epoch, after=self.state.seq)
+        self._entry = entry
+        self._batch = self._writer.submit(entry, lambda result: self._committed(entry, result))
+        return entry
+
+    def _committed(self, entry: Entry, result: Written | HoldfastError) -> None:
+        if isinstance(result, Written) and result.ok:
+            self.durable_seq = entry.after + len(entry.rows)
+            if self.on_durable is not None:
+                self.on_durable()
+            return
+        self.error = result if isinstance(result, HoldfastError) else Fenced()
+        if self.on_lost is not None:
+            self.on_lost(self.error)
+
+    async def durable(self) -> None:
+        """Return when every event so far is on disk."""
+        while self.durable_seq < self.state.seq or self.error is not None:
+            if self.error is not None:
+                raise self.error
+            assert self._batch is not None
+            await self._wait(self._batch)
+
+    async def _wait(self, batch: Batch) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        batch.waiters.append(future)
+        await future
+
+
+def head_change(state: Execution, wake: bool = False) -> HeadChange:
+    """What lists and other processes see of the state."""
+    return HeadChange(
+        status=state.status,
+        wake_at=0 if wake and not state.is_ended else wake_at(state),
+        ended_at=state.ended_at,
+        reasons=state.reasons,
+        error=state.failure.message if state.failure else "",
+        failed_path=state.failed_path,
+    )
+
+
+def wake_at(state: Execution) -> int | None:
+    """When somebody should drive this execution: 0 is now, None is not before a command."""
+    match state.status:
+        case "running":
+            return 0
+        case "queued":
+            return None if state.facts().hold else 0
+        case "waiting":
+            return min((r.due_at for r in state.reasons if r.due_at is not None), default=None)
+        case "paused":
+            if state.pause_until is None or state.pause_announced:
+                return state.pause_until
+            return max(0, state.pause_until - PAUSE_NOTICE_US)
+        case _:
+            return None
+
+
+def open_stored(stored: Stored) -> tuple[Execution, bytes]:
+    """Fold a journal from disk, checking every digest on the way. Returns the state and the chain's end."""
+    head = stored.head
+    state: Execution | None = None
+    chain, rows = CHAIN_START, stored.rows
+    if stored.snapshot is not None:
+        state = open_snapshot(stored.snapshot)
+        chain = stored.snapshot.chain
+        if state is None:
+            raise SnapshotUnusable
+    if state is None:
+        state = Execution(id=head.id)
+    end = verify(rows, state.seq, chain)
+    for row in rows:
+        apply(state, decode(row), row.seq)
+    if state.seq != head.seq or end != head.digest:
+        raise StoreCorrupted(
+            f"execution {head.id} has {state.seq} events on disk, its head says {head.seq}; the end of its journal is lost"
+        )
+    return state, end
+
+
+async def read_state(store: Store, execution_id: str) -> tuple[Head, Execution, bytes]:
+    """The state of an execution that is not ours, for looking at it or for taking it over."""
+    stored = await store.load(execution_id)
+    try:
+        return (stored.head, *open_stored(stored))
+    except SnapshotUnusable:
+        _, rows = await store.events(execution_id, 0, -1)
+        return (stored.head, *open_stored(Stored(stored.head, None, rows[: stored.head.seq])))
+
+
+async def read_events(
+    store: Store, execution_id: str, after: int, limit: int = -1
+) -> list[tuple[int, ev.AnyEvent]]:
+    """Numbered events after `after`, verified."""
+    chain, rows = await store.events(execution_id, after, limit)
+    verify(rows, after, chain)
+    return [(row.seq, decode(row)) for row in rows]
+
+
+class SnapshotUnusable(Exception):
+    """The snapshot is damaged or of another version; the events tell the same story."""
+
+
+def first_rows(events: Sequence[ev.Event], execution_id: str) -> tuple[Execution, list[Row]]:
+    """The beginning of a new journal."""
+    state = Execution(id=execution_id)
+    chain = CHAIN_START
+    rows: list[Row] = []
+    for event in events:
+        row = make_row(chain, state.seq + 1, event)
+        apply(state, event, row.seq)
+        chain = row.digest
+        rows.append(row)
+    return state, rows
+
+
+def new_execution(
+    execution_id: str, events: Sequence[ev.Event], *, driver: str = "", blobs: Sequence[tuple[str, bytes]] = ()
+) -> tuple[NewExecution, Execution]:
+    """A new execution as the store takes it, claimed at once if `driver` is given, and its state."""
+    state, rows = first_rows(events, execution_id)
+    created = state.facts()
+    change = head_change(state)
+    head = Head(
+        id=execution_id,
+        name=created.program.name,
+        kind=created.program.kind,
+        created_at=created.at,
+        title=created.title,
+        owner=created.owner,
+        key=created.key,
+        labels=created.labels,
+        parent_id=created.parent.id if created.parent else "",
+        status=change.status,
+        wake_at=change.wake_at,
+        updated_at=state.last_at,
+        total=state.total,
+        ended=state.ended,
+        concurrency_key=created.concurrency.key if created.concurrency else "",
+        concurrency_limit=created.concurrency.limit if created.concurrency else 0,
+        seq=state.seq,
+        digest=rows[-1].digest,
+        epoch=1 if driver else 0,
+        driver=driver,
+    )
+    return NewExecution(head=head, rows=rows, blobs=list(blobs)), state

@@ -1,0 +1,208 @@
+"""A store that forgets everything when the process ends: for tests, experiments and programs that need no durability.
+
+It keeps exactly the rules of the durable stores, and passes the same contract suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.commands import Answer, Command
+from holdfast.core.errors import NotFound, StoreCorrupted
+from holdfast.journal.codec import CHAIN_START, Row, Snapshot
+from holdfast.journal.store import Claim, Entry, Head, NewExecution, Query, Stored, Write, Written
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self._heads: dict[str, Head] = {}
+        self._rows: dict[str, list[Row]] = {}
+        self._snapshots: dict[str, Snapshot] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self._inbox: dict[str, Command] = {}
+        self._answers: dict[str, Answer] = {}
+        self._cache: dict[str, tuple[bytes, int]] = {}
+        self._version = 0
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    async def commit(self, writes: Sequence[Write]) -> list[Written]:
+        self._version += 1
+        return [self._write(item) for item in writes]
+
+    def _write(self, item: Write) -> Written:
+        match item:
+            case Entry():
+                return self._entry(item)
+            case NewExecution():
+                return self._create(item)
+            case Claim():
+                return self._claim(item)
+            case Command():
+                return self._post(item)
+
+    def _entry(self, entry: Entry) -> Written:
+        head = self._heads.get(entry.execution_id)
+        if head is None or head.epoch != entry.epoch or head.seq != entry.after:
+            return Written(ok=False)
+        if entry.rows:
+            self._rows[head.id].extend(entry.rows)
+            head.seq, head.digest = entry.rows[-1].seq, entry.rows[-1].digest
+            head.updated_at, head.ended, head.total = entry.at, entry.ended, entry.total
+        if entry.change is not None:
+            for name in entry.change.__struct_fields__:
+                setattr(head, name, getattr(entry.change, name))
+        if entry.release:
+            head.driver = ""
+        self._blobs.update(entry.blobs)
+        for answer in entry.answers:
+            self._answers[answer.command_id] = answer
+        for command in entry.posts:
+            self._post(command)
+        for new in entry.creates:
+            self._create(new)
+        for item in entry.cached:
+            self._cache[item.key] = (item.output, item.expires_at)
+        if entry.snapshot is not None:
+            self._snapshots[head.id] = entry.snapshot
+        return Written(ok=True)
+
+    def _create(self, new: NewExecution) -> Written:
+        head = msgspec.structs.replace(new.head)
+        if head.key:
+            existing = self._keys.setdefault((head.owner, head.key), head.id)
+            if existing != head.id:
+                return Written(ok=False, existing=existing)
+        self._heads[head.id] = head
+        self._rows[head.id] = list(new.rows)
+        self._blobs.update(new.blobs)
+        return Written(ok=True, epoch=head.epoch)
+
+    def _claim(self, claim: Claim) -> Written:
+        head = self._heads.get(claim.execution_id)
+        if head is None or head.driver != claim.replacing or head.quarantined:
+            return Written(ok=False)
+        if claim.to_drive and not claim.replacing and not self._has_place(head):
+            return Written(ok=False)
+        head.epoch += 1
+        head.driver = claim.driver
+        return Written(ok=True, epoch=head.epoch)
+
+    def _has_place(self, head: Head) -> bool:
+        if not head.concurrency_key:
+            return True
+        holders = [
+            other
+            for other in self._heads.values()
+            if other.concurrency_key == head.concurrency_key and other.driver and other.id != head.id
+        ]
+        return len(holders) < head.concurrency_limit
+
+    def _post(self, command: Command) -> Written:
+        if command.id in self._inbox:
+            return Written(ok=False)
+        self._inbox[command.id] = command
+        head = self._heads.get(command.execution_id)
+        if head is not None and not head.ended_at:
+            head.wake_at = 0
+        return Written(ok=True)
+
+    async def quarantine(self, execution_id: str, why: str) -> None:
+        self._heads[execution_id].quarantined = why
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    def _head(self, execution_id: str) -> Head:
+        try:
+            return self._heads[execution_id]
+        except KeyError:
+            raise NotFound(f"there is no execution {execution_id} in memory") from None
+
+    async def load(self, execution_id: str) -> Stored:
+        head = msgspec.structs.replace(self._head(execution_id))
+        snapshot = self._snapshots.get(execution_id)
+        return Stored(head, snapshot, self._rows[execution_id][snapshot.seq if snapshot else 0 :])
+
+    async def events(self, execution_id: str, after: int, limit: int) -> tuple[bytes, list[Row]]:
+        self._head(execution_id)
+        rows = self._rows[execution_id]
+        if after > len(rows):
+            return CHAIN_START, []
+        chain = rows[after - 1].digest if after else CHAIN_START
+        return chain, rows[after : after + limit]
+
+    async def head(self, execution_id: str) -> Head:
+        return msgspec.structs.replace(self._head(execution_id))
+
+    async def heads(self, query: Query) -> list[Head]:
+        found: list[Head] = []
+        seen_before = not query.before
+        for head in reversed(self._heads.values()):
+            if not seen_before:
+                seen_before = head.id == query.before
+            elif _fits(head, query):
+                found.append(msgspec.structs.replace(head))
+                if len(found) >= query.limit:
+                    break
+        return found
+
+    async def find(self, fragment: str, limit: int = 2) -> list[str]:
+        ids = reversed(self._heads)
+        return [i for i in ids if i.startswith(fragment) or i.endswith(fragment)][:limit]
+
+    async def drivers(self) -> list[str]:
+        return sorted({head.driver for head in self._heads.values() if head.driver})
+
+    async def claimable(self, now: int, drivers: Sequence[str], limit: int) -> list[Head]:
+        due = [
+            (head.wake_at, head)
+            for head in self._heads.values()
+            if head.wake_at is not None
+            and head.wake_at <= now
+            and head.driver in drivers
+            and not head.quarantined
+            and (head.driver or self._has_place(head))
+        ]
+        return [msgspec.structs.replace(head) for _, head in sorted(due, key=lambda pair: pair[0])[:limit]]
+
+    async def blob(self, digest: str) -> bytes:
+        try:
+            return self._blobs[digest]
+        except KeyError:
+            raise StoreCorrupted(f"blob {digest} is missing") from None
+
+    async def cached(self, key: str, now: int) -> bytes | None:
+        output, expires_at = self._cache.get(key, (None, 0))
+        return output if expires_at > now else None
+
+    async def answer(self, command_id: str) -> Answer | None:
+        return self._answers.get(command_id)
+
+    async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
+        wanted = None if execution_ids is None else set(execution_ids)
+        return [
+            command
+            for command in self._inbox.values()
+            if command.id not in self._answers and (wanted is None or command.execution_id in wanted)
+        ]
+
+    def changes(self) -> int:
+        return self._version
+
+    async def check(self) -> list[str]:
+        return []
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _fits(head: Head, query: Query) -> bool:
+    return (
+        (not query.status or head.status in query.status)
+        and (not query.name or head.name == query.name)
+        and (not query.owner or head.owner == query.owner)
+        and (query.parent_id is None or head.parent_id == query.parent_id)
+    )

@@ -1,0 +1,113 @@
+-- name: insert_execution
+-- A new head; a clash on (owner, key) is left to the caller to look up.
+INSERT INTO executions (id, name, kind, title, owner, key, labels, parent_id, created_at, concurrency_key,
+    concurrency_limit, status, reasons, error, failed_path, ended_at, wake_at, updated_at, ended, total, seq, digest,
+    epoch, driver)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: find_by_key
+SELECT id FROM executions WHERE owner = ? AND key = ? AND key <> ''
+
+-- name: find_num
+SELECT num FROM executions WHERE id = ?
+
+-- name: advance
+-- The fence: nothing is written unless the epoch is still ours and no event is missing or extra.
+UPDATE executions SET seq = ?, digest = ?, updated_at = ?, ended = ?, total = ?
+WHERE num = ? AND epoch = ? AND seq = ?
+
+-- name: check_fence
+UPDATE executions SET seq = seq WHERE num = ? AND epoch = ? AND seq = ?
+
+-- name: change_head
+UPDATE executions SET status = ?, wake_at = ?, ended_at = ?, reasons = ?, error = ?, failed_path = ?
+WHERE num = ?
+
+-- name: release
+UPDATE executions SET driver = '' WHERE num = ?
+
+-- name: insert_event
+INSERT INTO events (execution, seq, version, body, digest) VALUES (?, ?, ?, ?, ?)
+
+-- name: insert_blob
+INSERT INTO blobs (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING
+
+-- name: insert_blob_use
+INSERT INTO blob_uses (execution, digest) VALUES (?, ?) ON CONFLICT DO NOTHING
+
+-- name: put_snapshot
+INSERT OR REPLACE INTO snapshots (execution, seq, version, chain, body, digest) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: put_cache
+INSERT OR REPLACE INTO cache (key, output, expires_at) VALUES (?, ?, ?)
+
+-- name: claim
+-- One driver at a time, and at most `concurrency_limit` running executions of one concurrency key.
+UPDATE executions SET epoch = epoch + 1, driver = :driver
+WHERE id = :id AND driver = :replacing AND quarantined = ''
+  AND (concurrency_key = '' OR :replacing <> '' OR NOT :to_drive OR (
+      SELECT count(*) FROM executions AS other
+      WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> '' AND other.num <> executions.num
+  ) < concurrency_limit)
+RETURNING epoch
+
+-- name: insert_command
+INSERT INTO inbox (id, execution_id, verb, at, by, arguments) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+
+-- name: wake
+-- A command has arrived: somebody should look at this execution, unless it is over.
+UPDATE executions SET wake_at = 0 WHERE id = ? AND ended_at = 0
+
+-- name: answer_command
+UPDATE inbox SET outcome = ?, text = ?, seq = ? WHERE id = ?
+
+-- name: read_answer
+SELECT id, outcome, text, seq FROM inbox WHERE id = ? AND outcome <> ''
+
+-- name: pending_all
+SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE outcome = '' ORDER BY num LIMIT 1000
+
+-- name: pending_one
+SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE outcome = '' AND execution_id = ? ORDER BY num
+
+-- name: head_columns
+SELECT id, name, kind, created_at, status, title, owner, key, labels, parent_id, updated_at, ended_at, wake_at,
+    reasons, error, failed_path, ended, total, concurrency_key, concurrency_limit, seq, digest, epoch, driver,
+    quarantined
+FROM executions
+
+-- name: claimable
+-- Appended to head_columns; `drivers` are those known to be dead, and '' for nobody. An execution whose concurrency key is full is left out, so that it cannot block the rest.
+WHERE wake_at <= :now AND quarantined = '' AND driver IN (SELECT value FROM json_each(:drivers))
+  AND (concurrency_key = '' OR driver <> '' OR (
+      SELECT count(*) FROM executions AS other
+      WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> '' AND other.num <> executions.num
+  ) < concurrency_limit)
+ORDER BY wake_at, num LIMIT :limit
+
+-- name: drivers
+SELECT DISTINCT driver FROM executions WHERE driver <> ''
+
+-- name: read_snapshot
+SELECT seq, version, chain, body, digest FROM snapshots WHERE execution = ?
+
+-- name: read_events
+SELECT seq, version, body, digest FROM events WHERE execution = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: read_digest
+SELECT digest FROM events WHERE execution = ? AND seq = ?
+
+-- name: read_blob
+SELECT body FROM blobs WHERE digest = ?
+
+-- name: read_cache
+SELECT output FROM cache WHERE key = ? AND expires_at > ?
+
+-- name: find_begin
+SELECT id FROM executions WHERE id >= ? AND id < ? ORDER BY num DESC LIMIT ?
+
+-- name: find_end
+SELECT id FROM executions WHERE id LIKE ? ORDER BY num DESC LIMIT ?
+
+-- name: quarantine
+UPDATE executions SET quarantined = ? WHERE id = ?

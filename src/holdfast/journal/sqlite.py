@@ -1,0 +1,351 @@
+"""The journal in one SQLite file: write-ahead log, full sync, one writer thread, one reader thread.
+
+Several processes may share the file. SQLite's own busy handler waits for seconds under contention, so it is off and
+`_begin` retries by itself in fractions of a millisecond. What a transaction writes is in sqlite_commit.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import apsw
+import msgspec
+
+from holdfast.core.commands import Answer, Command
+from holdfast.core.errors import HoldfastError, NotFound, SchemaTooNew, StoreCorrupted, StoreUnavailable
+from holdfast.core.events import Reason
+from holdfast.journal.codec import CHAIN_START, Row, Snapshot
+from holdfast.journal.sql import migrations, queries
+from holdfast.journal.sqlite_commit import Committer
+from holdfast.journal.store import Head, Query, Stored, Write, Written
+
+BUSY_LIMIT_S = 30.0  # how long another writer may hold the file before we say so
+WAL_PAGES = 4000  # checkpoint about every 16 MB: larger batches of page writes, a bounded log
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """Open with `SqliteStore.open(path)`; `may_migrate` is asked before an older file is upgraded."""
+
+    def __init__(self, path: Path, may_migrate: Callable[[], bool] = lambda: True) -> None:
+        self.path = path
+        self._pid = os.getpid()
+        self._sql = queries("sqlite")
+        self._writing = ThreadPoolExecutor(1, "holdfast-writer")
+        self._reading = ThreadPoolExecutor(1, "holdfast-reader")
+        self._closed = False
+        with explaining(path):
+            fresh = not path.exists()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = self._connect()
+            _migrate(self._writer, path, may_migrate)
+            self._reader = self._connect()
+            self._watcher = self._connect()
+            if fresh:
+                _sync_folder(path.parent)
+        self._committer = Committer(self._writer)
+
+    def _connect(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self.path))
+        connection.set_busy_timeout(0)
+        for pragma in _PRAGMAS:
+            _patiently(lambda pragma=pragma: connection.execute(f"PRAGMA {pragma}").fetchall())
+        return connection
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    async def commit(self, writes: Sequence[Write]) -> list[Written]:
+        return await self._in_thread(self._writing, lambda: self._commit(writes))
+
+    def _commit(self, writes: Sequence[Write]) -> list[Written]:
+        if os.getpid() != self._pid:
+            raise StoreUnavailable("this store was opened before a fork; open a new one in the child process")
+        begin(self._writer)
+        try:
+            results = self._committer.write(writes)
+            self._writer.execute("COMMIT")
+        except BaseException:
+            self._committer.forget()
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+        return results
+
+    async def quarantine(self, execution_id: str, why: str) -> None:
+        def write() -> None:
+            begin(self._writer)
+            self._writer.execute(self._sql["quarantine"], (why, execution_id))
+            self._writer.execute("COMMIT")
+
+        await self._in_thread(self._writing, write)
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    async def load(self, execution_id: str) -> Stored:
+        return await self._read(lambda: self._load(execution_id))
+
+    def _load(self, execution_id: str) -> Stored:
+        # One read transaction, so that head, snapshot and events are of the same moment.
+        _patiently(lambda: self._reader.execute("BEGIN"))
+        try:
+            head = self._head(execution_id)
+            num = self._num(execution_id)
+            row = self._reader.execute(self._sql["read_snapshot"], (num,)).fetchone()
+            snapshot = Snapshot(*row) if row else None
+            rows = self._rows(num, snapshot.seq if snapshot else 0, -1)
+            return Stored(head, snapshot, rows)
+        finally:
+            self._reader.execute("COMMIT")
+
+    async def events(self, execution_id: str, after: int, limit: int) -> tuple[bytes, list[Row]]:
+        def read() -> tuple[bytes, list[Row]]:
+            num = self._num(execution_id)
+            chain = CHAIN_START
+            if after:
+                row = self._reader.execute(self._sql["read_digest"], (num, after)).fetchone()
+                if row is None:
+                    return CHAIN_START, []
+                chain = row[0]
+            return chain, self._rows(num, after, limit)
+
+        return await self._read(read)
+
+    def _rows(self, num: int, after: int, limit: int) -> list[Row]:
+        found = self._reader.execute(self._sql["read_events"], (num, after, limit))
+        return [Row(*row) for row in found]
+
+    def _num(self, execution_id: str) -> int:
+        row = self._reader.execute(self._sql["find_num"], (execution_id,)).fetchone()
+        if row is None:
+            raise NotFound(f"there is no execution {execution_id} in {self.path}")
+        return row[0]
+
+    async def head(self, execution_id: str) -> Head:
+        return await self._read(lambda: self._head(execution_id))
+
+    def _head(self, execution_id: str) -> Head:
+        heads = self._heads("WHERE id = ?", (execution_id,))
+        if not heads:
+            raise NotFound(f"there is no execution {execution_id} in {self.path}")
+        return heads[0]
+
+    def _heads(self, where: str, values: Any) -> list[Head]:
+        rows = self._reader.execute(f"{self._sql['head_columns']} {where}", values)
+        return [_head_of(row) for row in rows]
+
+    async def heads(self, query: Query) -> list[Head]:
+        where, values = _conditions(query)
+        return await self._read(lambda: self._heads(f"{where} ORDER BY num DESC LIMIT ?", (*values, query.limit)))
+
+    async def find(self, fragment: str, limit: int = 2) -> list[str]:
+        def read() -> list[str]:
+            begins = self._reader.execute(self._sql["find_begin"], (fragment, fragment + "\x7f", limit)).fetchall()
+            escaped = "".join(c for c in fragment if c not in "%_")
+            ends = self._reader.execute(self._sql["find_end"], ("%" + escaped, limit)).fetchall()
+            return list(dict.fromkeys(row[0] for row in begins + ends))[:limit]
+
+        return await self._read(read)
+
+    async def drivers(self) -> list[str]:
+        return await self._read(lambda: [row[0] for row in self._reader.execute(self._sql["drivers"])])
+
+    async def claimable(self, now: int, drivers: Sequence[str], limit: int) -> list[Head]:
+        values = {"now": now, "drivers": msgspec.json.encode(list(drivers)).decode(), "limit": limit}
+        return await self._read(lambda: self._heads(self._sql["claimable"], values))
+
+    async def blob(self, digest: str) -> bytes:
+        row = await self._read(lambda: self._reader.execute(self._sql["read_blob"], (digest,)).fetchone())
+        if row is None:
+            raise StoreCorrupted(f"blob {digest} is missing")
+        return row[0]
+
+    async def cached(self, key: str, now: int) -> bytes | None:
+        row = await self._read(lambda: self._reader.execute(self._sql["read_cache"], (key, now)).fetchone())
+        return row[0] if row else None
+
+    async def answer(self, command_id: str) -> Answer | None:
+        row = await self._read(lambda: self._reader.execute(self._sql["read_answer"], (command_id,)).fetchone())
+        return Answer(command_id=row[0], outcome=row[1], text=row[2], seq=row[3]) if row else None
+
+    async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
+        def read() -> list[Command]:
+            if execution_ids is None:
+                return [_command_of(row) for row in self._reader.execute(self._sql["pending_all"])]
+            return [
+                _command_of(row)
+                for execution_id in execution_ids
+                for row in self._reader.execute(self._sql["pending_one"], (execution_id,))
+            ]
+
+        return await self._read(read)
+
+    def changes(self) -> int:
+        with explaining(self.path):
+            return self._watcher.pragma("data_version")
+
+    async def check(self) -> list[str]:
+        """What SQLite itself finds wrong with the file."""
+        rows = await self._read(lambda: self._reader.execute("PRAGMA quick_check(20)").fetchall())
+        return [str(row[0]) for row in rows if row[0] != "ok"]
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.get_running_loop().run_in_executor(None, self._shut)
+
+    def _shut(self) -> None:
+        self._writing.shutdown(wait=True)
+        self._reading.shutdown(wait=True)
+        for connection in (self._watcher, self._reader, self._writer):
+            with suppress(apsw.Error):
+                connection.close()
+
+    # ---- threads -------------------------------------------------------------------------------------------------
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await self._in_thread(self._reading, lambda: _patiently(work))
+
+    async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable(f"{self.path} was closed")
+
+        def explained() -> T:
+            with explaining(self.path):
+                return work()
+
+        return await asyncio.get_running_loop().run_in_executor(pool, explained)
+
+
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    f"wal_autocheckpoint={WAL_PAGES}",
+    "foreign_keys=OFF",
+    "temp_store=MEMORY",
+    *(("fullfsync=ON", "checkpoint_fullfsync=ON") if sys.platform == "darwin" else ()),
+)
+
+
+class explaining:  # noqa: N801 -- reads as a verb at its use: `with explaining(path)`
+    """Turns SQLite's errors into ours: whose fault, what is safe, what to do."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        path = self._path
+        match error:
+            case None | HoldfastError():
+                return
+            case apsw.FullError():
+                text = f"the disk is full, {path} cannot grow; free some space and resume, what was recorded is safe"
+            case apsw.ReadOnlyError() | PermissionError():
+                text = f"{path} is read-only for this user; make the file and its folder writable"
+            case apsw.CantOpenError():
+                text = f"{path} cannot be opened; check that its folder exists and is writable"
+            case apsw.BusyError() | apsw.LockedError():
+                text = f"{path} is locked by another process for more than {BUSY_LIMIT_S:.0f} s; find and end that process"
+            case apsw.CorruptError() | apsw.NotADBError():
+                raise StoreCorrupted(
+                    f"{path} is damaged ({error}); run `holdfast doctor`, and restore a backup if it cannot be read"
+                ) from error
+            case apsw.Error() | OSError():
+                text = f"{path} cannot be read or written ({error}); check the disk, then resume"
+            case _:
+                return
+        raise StoreUnavailable(text) from error
+
+
+def _patiently(work: Callable[[], T]) -> T:
+    """Try again while another process holds the file: short, jittered waits keep the worst case short."""
+    give_up = time.monotonic() + BUSY_LIMIT_S
+    while True:
+        try:
+            return work()
+        except apsw.BusyError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(random.uniform(0.0002, 0.001))
+
+
+def begin(connection: apsw.Connection) -> None:
+    _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+
+
+def _migrate(connection: apsw.Connection, path: Path, may_migrate: Callable[[], bool]) -> None:
+    steps = migrations("sqlite")
+    version = cast(int, connection.pragma("user_version"))
+    if version > len(steps):
+        raise SchemaTooNew(
+            f"{path} has schema version {version}, this Holdfast knows {len(steps)}; upgrade Holdfast to open it"
+        )
+    if version == len(steps):
+        return
+    if version and not may_migrate():
+        raise StoreUnavailable(
+            f"{path} must be upgraded from schema version {version} to {len(steps)}, and another process is using it; "
+            "end that process first"
+        )
+    begin(connection)
+    # Another process may have been quicker between the look and the lock.
+    for number in range(cast(int, connection.pragma("user_version")), len(steps)):
+        connection.execute(steps[number])
+        connection.pragma("user_version", number + 1)
+    connection.execute("COMMIT")
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new file is durable only when its folder's entry is."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+_labels = msgspec.json.Decoder(dict[str, str])
+_reasons = msgspec.json.Decoder(tuple[Reason, ...])
+
+
+def _head_of(row: Any) -> Head:
+    names = Head.__struct_fields__
+    head = Head(**dict(zip(names, row, strict=True)))
+    head.labels = _labels.decode(cast(str, row[names.index("labels")]))
+    head.reasons = _reasons.decode(cast(str, row[names.index("reasons")]))
+    return head
+
+
+def _command_of(row: Any) -> Command:
+    identity, execution_id, verb, at, by, arguments = row
+    return Command(id=identity, execution_id=execution_id, verb=verb, at=at, by=by, arguments=msgspec.Raw(arguments))
+
+
+def _conditions(query: Query) -> tuple[str, tuple[Any, ...]]:
+    clauses: list[str] = []
+    values: list[Any] = []
+    if query.status:
+        clauses.append(f"status IN ({', '.join('?' * len(query.status))})")
+        values.extend(query.status)
+    for column, wanted in (("name", query.name), ("owner", query.owner)):
+        if wanted:
+            clauses.append(f"{column} = ?")
+            values.append(wanted)
+    if query.parent_id is not None:
+        clauses.append("parent_id = ?")
+        values.append(query.parent_id)
+    if query.before:
+        clauses.append("num < (SELECT num FROM executions WHERE id = ?)")
+        values.append(query.before)
+    return (f"WHERE {' AND '.join(clauses)}" if clauses else ""), tuple(values)

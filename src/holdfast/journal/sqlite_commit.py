@@ -1,0 +1,176 @@
+"""What one SQLite transaction writes. Runs in the writer thread, between BEGIN and COMMIT.
+
+The fence is the first statement of every entry: if the head is not at the expected epoch and number, nothing of the
+entry is written. Others in the same transaction are not affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+import msgspec
+
+from holdfast.core.commands import Answer, Command
+from holdfast.journal.sql import queries
+from holdfast.journal.store import Claim, Entry, Head, NewExecution, Write, Written
+
+NUMS_KEPT = 200_000  # ids whose row number is remembered; a few tens of bytes each
+
+
+class Committer:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._run = connection.execute
+        self._run_many = connection.executemany
+        self._changed = connection.changes
+        self._sql = queries("sqlite")
+        self._advance = self._sql["advance"]
+        self._insert_event = self._sql["insert_event"]
+        self._nums: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """After a rollback: numbers of executions that were not created after all."""
+        self._nums.clear()
+
+    def write(self, writes: Sequence[Write]) -> list[Written]:
+        results: list[Written] = []
+        event_rows: list[tuple[int, int, int, bytes, bytes]] = []
+        for item in writes:
+            match item:
+                case Entry():
+                    results.append(self._entry(item, event_rows))
+                case NewExecution():
+                    results.append(self._create(item, event_rows))
+                case Claim():
+                    # A claim may follow an entry's events in the same transaction; nothing here reads them.
+                    results.append(self._claim(item))
+                case Command():
+                    results.append(self._post(item))
+        if event_rows:
+            self._run_many(self._insert_event, event_rows)
+        return results
+
+    def _entry(self, entry: Entry, event_rows: list[tuple[int, int, int, bytes, bytes]]) -> Written:
+        num = self._num(entry.execution_id)
+        if not self._fence(num, entry):
+            return Written(ok=False)
+        for row in entry.rows:
+            event_rows.append((num, *row))
+        if entry.change is not None:
+            change = entry.change
+            reasons = msgspec.json.encode(change.reasons).decode()
+            self._run(
+                self._sql["change_head"],
+                (change.status, change.wake_at, change.ended_at, reasons, change.error, change.failed_path, num),
+            )
+        if entry.release:
+            self._run(self._sql["release"], (num,))
+        self._blobs(num, entry.blobs)
+        for answer in entry.answers:
+            self._answer(answer)
+        for command in entry.posts:
+            self._post(command)
+        for new in entry.creates:
+            self._create(new, event_rows)
+        for item in entry.cached:
+            self._run(self._sql["put_cache"], item)
+        if entry.snapshot is not None:
+            self._run(self._sql["put_snapshot"], (num, *entry.snapshot))
+        return Written(ok=True)
+
+    def _fence(self, num: int, entry: Entry) -> bool:
+        if entry.rows:
+            last = entry.rows[-1]
+            seq, digest = last.seq, last.digest
+            self._run(
+                self._advance, (seq, digest, entry.at, entry.ended, entry.total, num, entry.epoch, entry.after)
+            )
+        else:
+            # Nothing to append, but the right to write is checked all the same.
+            self._run(self._sql["check_fence"], (num, entry.epoch, entry.after))
+        return self._changed() == 1
+
+    def _create(self, new: NewExecution, event_rows: list[tuple[int, int, int, bytes, bytes]]) -> Written:
+        head = new.head
+        if head.key:
+            row = self._run(self._sql["find_by_key"], (head.owner, head.key)).fetchone()
+            if row is not None:
+                return Written(ok=False, existing=row[0])
+        self._run(self._sql["insert_execution"], _columns(head))
+        num = self._run("SELECT last_insert_rowid()").fetchone()[0]
+        self._remember(head.id, num)
+        event_rows.extend((num, *row) for row in new.rows)
+        self._blobs(num, new.blobs)
+        return Written(ok=True, epoch=head.epoch)
+
+    def _claim(self, claim: Claim) -> Written:
+        values = {
+            "id": claim.execution_id,
+            "driver": claim.driver,
+            "replacing": claim.replacing,
+            "to_drive": claim.to_drive,
+        }
+        row = self._run(self._sql["claim"], values).fetchone()
+        return Written(ok=True, epoch=row[0]) if row else Written(ok=False)
+
+    def _post(self, command: Command) -> Written:
+        self._run(
+            self._sql["insert_command"],
+            (command.id, command.execution_id, command.verb, command.at, command.by, bytes(command.arguments)),
+        )
+        if self._changed() == 0:
+            return Written(ok=False)
+        self._run(self._sql["wake"], (command.execution_id,))
+        return Written(ok=True)
+
+    def _answer(self, answer: Answer) -> None:
+        self._run(self._sql["answer_command"], (answer.outcome, answer.text, answer.seq, answer.command_id))
+
+    def _blobs(self, num: int, blobs: Sequence[tuple[str, bytes]]) -> None:
+        for digest, body in blobs:
+            self._run(self._sql["insert_blob"], (digest, body))
+            self._run(self._sql["insert_blob_use"], (num, digest))
+
+    def _num(self, execution_id: str) -> int:
+        num = self._nums.get(execution_id)
+        if num is None:
+            row = self._run(self._sql["find_num"], (execution_id,)).fetchone()
+            if row is None:
+                return -1  # matches nothing, so the fence refuses it
+            num = int(row[0])
+            self._remember(execution_id, num)
+        return num
+
+    def _remember(self, execution_id: str, num: int) -> None:
+        if len(self._nums) >= NUMS_KEPT:
+            self._nums.clear()
+        self._nums[execution_id] = num
+
+
+def _columns(head: Head) -> tuple[object, ...]:
+    return (
+        head.id,
+        head.name,
+        head.kind,
+        head.title,
+        head.owner,
+        head.key,
+        msgspec.json.encode(head.labels).decode(),
+        head.parent_id,
+        head.created_at,
+        head.concurrency_key,
+        head.concurrency_limit,
+        head.status,
+        msgspec.json.encode(head.reasons).decode(),
+        head.error,
+        head.failed_path,
+        head.ended_at,
+        head.wake_at,
+        head.updated_at,
+        head.ended,
+        head.total,
+        head.seq,
+        head.digest,
+        head.epoch,
+        head.driver,
+    )

@@ -1,0 +1,201 @@
+"""The port to where journals are kept: about ten methods, implemented by memory.py and sqlite.py beside it.
+
+A store is dumb on purpose. It keeps rows, checks the epoch inside every commit (fencing), and answers questions about
+heads; it never reads an event. `holdfast.testing.store_contract` is the published suite that every store must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from holdfast.core.commands import Answer, Command
+from holdfast.core.events import Reason
+from holdfast.journal.codec import Row, Snapshot
+
+Microseconds = int
+
+
+class Head(msgspec.Struct, kw_only=True):
+    """What can be known of an execution without opening its journal: one row of a list.
+
+    `wake_at` is when somebody should drive it if nobody does: 0 means now, None means only a command can move it.
+    """
+
+    id: str
+    name: str
+    kind: str
+    created_at: Microseconds
+    status: str = "queued"
+    title: str = ""
+    owner: str = ""
+    key: str = ""
+    labels: dict[str, str] = {}
+    parent_id: str = ""
+    updated_at: Microseconds = 0
+    ended_at: Microseconds = 0
+    wake_at: Microseconds | None = 0
+    reasons: tuple[Reason, ...] = ()
+    error: str = ""
+    failed_path: str = ""
+    ended: int = 0
+    total: int = 0
+    concurrency_key: str = ""
+    concurrency_limit: int = 0
+    seq: int = 0
+    digest: bytes = b""
+    epoch: int = 0
+    driver: str = ""
+    quarantined: str = ""
+
+
+class HeadChange(msgspec.Struct, kw_only=True):
+    """The part of a head that its driver rewrites when the status moves."""
+
+    status: str
+    wake_at: Microseconds | None
+    ended_at: Microseconds = 0
+    reasons: tuple[Reason, ...] = ()
+    error: str = ""
+    failed_path: str = ""
+
+
+class CacheItem(NamedTuple):
+    key: str
+    output: bytes
+    expires_at: Microseconds
+
+
+class NewExecution(msgspec.Struct, kw_only=True):
+    """An execution with its first events. `driver` set means: created and claimed in one stroke, at epoch 1."""
+
+    head: Head
+    rows: list[Row]
+    blobs: list[tuple[str, bytes]] = []
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """All that one execution's driver wants written in one transaction, or not at all.
+
+    It is refused (fenced) unless the execution is at `epoch` and its last event is number `after`.
+    """
+
+    execution_id: str
+    epoch: int
+    after: int
+    rows: list[Row] = []
+    at: Microseconds = 0
+    ended: int = 0
+    total: int = 0
+    change: HeadChange | None = None
+    blobs: list[tuple[str, bytes]] = []
+    answers: list[Answer] = []
+    posts: list[Command] = []
+    creates: list[NewExecution] = []
+    cached: list[CacheItem] = []
+    snapshot: Snapshot | None = None
+    release: bool = False
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Become the driver, if the driver now is `replacing` ("" is nobody).
+
+    `to_drive` also asks for a place under the execution's concurrency key; a commander needs none.
+    """
+
+    execution_id: str
+    driver: str
+    replacing: str = ""
+    to_drive: bool = True
+
+
+Write = Entry | NewExecution | Claim | Command
+
+
+class Written(NamedTuple):
+    """What became of one write.
+
+    `ok` is False for an entry that was fenced, a claim that was lost, a command whose id is known, and a new execution
+    whose (owner, key) exists: `existing` is then its id. `epoch` is the new driver's, for a claim.
+    """
+
+    ok: bool
+    epoch: int = 0
+    existing: str = ""
+
+
+class Stored(NamedTuple):
+    """A journal as it is on disk: verified against the head's digest by whoever opens it."""
+
+    head: Head
+    snapshot: Snapshot | None
+    rows: list[Row]
+
+
+class Query(msgspec.Struct, kw_only=True):
+    """Which heads to list, newest first. Empty means any."""
+
+    status: tuple[str, ...] = ()
+    name: str = ""
+    owner: str = ""
+    parent_id: str | None = None
+    before: str = ""  # an id: only executions older than it
+    limit: int = 100
+
+
+class Store(Protocol):
+    """Methods raise `StoreUnavailable` if the store cannot do its work, and never half of anything."""
+
+    async def commit(self, writes: Sequence[Write]) -> list[Written]:
+        """Do all writes durably in one transaction, in order. A write that is refused is left out; the others go on."""
+        ...
+
+    async def load(self, execution_id: str) -> Stored:
+        """The newest snapshot and the events after it. Raises NotFound."""
+        ...
+
+    async def events(self, execution_id: str, after: int, limit: int) -> tuple[bytes, list[Row]]:
+        """Up to `limit` events after number `after`, and the chain's digest at `after`."""
+        ...
+
+    async def head(self, execution_id: str) -> Head:
+        """Raises NotFound."""
+        ...
+
+    async def find(self, fragment: str, limit: int = 2) -> list[str]:
+        """Ids that begin or end with `fragment`; newest first."""
+        ...
+
+    async def heads(self, query: Query) -> list[Head]: ...
+
+    async def drivers(self) -> list[str]:
+        """Everybody who holds an execution, dead or alive."""
+        ...
+
+    async def claimable(self, now: Microseconds, drivers: Sequence[str], limit: int) -> list[Head]:
+        """Executions that should be driven now and are held by one of `drivers` ("" is nobody), longest due first."""
+        ...
+
+    async def blob(self, digest: str) -> bytes: ...
+
+    async def cached(self, key: str, now: Microseconds) -> bytes | None: ...
+
+    async def answer(self, command_id: str) -> Answer | None:
+        """What became of a command, once its execution has handled it."""
+        ...
+
+    async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
+        """Commands without an answer, oldest first."""
+        ...
+
+    async def quarantine(self, execution_id: str, why: str) -> None:
+        """Set a damaged execution aside ("" lets it back in): it is still listed, but nobody drives it."""
+        ...
+
+    def changes(self) -> int:
+        """A number that differs from the last call's if anything was committed since, by anybody."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,255 @@
+"""What a function sees of the engine. Steps are named, never counted by position.
+
+A step's path is scope + name + occurrence: the second `fetch` in the same scope is `fetch~2`. Branches open scopes of
+their own, so that what runs side by side never competes for names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.durations import parse_duration, parse_moment
+from holdfast.core.errors import StepFailed, UsageError
+from holdfast.core.failure import Failure
+from holdfast.core.policy import DEFAULT_POLICY, Effect, StepPolicy
+from holdfast.engine.program import ChildTask, Outcome, StepCall, Steps
+from holdfast.tools.call import Call
+from holdfast.tools.registry import Registry
+from holdfast.tools.tool import Tool
+from holdfast.tools.values import encode
+
+T = TypeVar("T")
+MakeChild = Callable[[str, Any, Mapping[str, Any]], Awaitable[ChildTask]]
+Branch = Awaitable[Any] | Callable[["Context"], Awaitable[Any]]
+
+
+class Context:
+    def __init__(self, steps: Steps, registry: Registry, make_child: MakeChild, scope: str = "") -> None:
+        self._steps = steps
+        self._registry = registry
+        self._make_child = make_child
+        self._scope = scope
+        self._seen: dict[str, int] = {}
+        self._owner = asyncio.current_task()
+
+    @property
+    def id(self) -> str:
+        """The execution's id."""
+        return self._steps.state.id
+
+    # ---- doing -------------------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        tool: Tool[..., Any] | str,
+        /,
+        *args: Any,
+        name: str | None = None,
+        policy: StepPolicy = DEFAULT_POLICY,
+        **kwargs: Any,
+    ) -> Awaitable[Any]:
+        """Call a tool as a step. The step gets its path now, in the order of the code; await it when you like."""
+        found = self._registry.get(tool) if isinstance(tool, str) else tool
+        if not isinstance(found, Tool):
+            raise UsageError(f"ctx.call takes a tool, not {tool!r}; decorate it with @tool, or use ctx.run for plain code")
+        path = self._path(found.name, name)
+        return self._perform(StepCall(
+            path=path, tool=found, arguments=found.bind(args, kwargs), policy=policy, strict=True,
+        ))  # fmt: skip
+
+    def run(
+        self, name: str, work: Callable[..., Any], *args: Any, effect: Effect = "idempotent", **kwargs: Any
+    ) -> Awaitable[Any]:
+        """Run plain code, sync or async, as a step: once it has answered, a replay gets the same answer."""
+        path = self._path(name, name)
+        tool = cast("Tool[..., Any]", _Code(name, lambda: work(*args, **kwargs), effect))
+        return self._perform(StepCall(path=path, tool=tool, arguments={}, kind="code", strict=True))
+
+    async def _perform(self, call: StepCall) -> Any:
+        outcome = await self._steps.perform(call)
+        return _typed(call.tool, _value(call.path, outcome))
+
+    # ---- waiting -----------------------------------------------------------------------------------------------------
+
+    def sleep(self, duration: float | str, *, name: str | None = None) -> Awaitable[None]:
+        """Wait for a while, through restarts: seconds, or a text such as "2h30m"."""
+        path = self._path("sleep", name)
+        return self._sleep(path, lambda: self._steps.now_us() + int(parse_duration(duration) * 1e6))
+
+    def sleep_until(self, moment: datetime | str, *, name: str | None = None) -> Awaitable[None]:
+        path = self._path("sleep", name)
+        due_at = parse_moment(moment.isoformat() if isinstance(moment, datetime) else moment)
+        return self._sleep(path, lambda: due_at)
+
+    async def _sleep(self, path: str, due_at: Callable[[], int]) -> None:
+        _value(path, await self._steps.sleep(path, due_at()))
+
+    def wait_for(self, event: str, *, timeout: float | str | None = None, name: str | None = None) -> Awaitable[Any]:
+        """Wait for an event from outside and return its data. One that came early is taken at once."""
+        path = self._path(f"wait_for.{event}", name)
+        return self._wait_for(path, event, timeout)
+
+    async def _wait_for(self, path: str, event: str, timeout: float | str | None) -> Any:
+        due_at = None if timeout is None else self._steps.now_us() + int(parse_duration(timeout) * 1e6)
+        return msgspec.json.decode(_value(path, await self._steps.wait_event(path, event, due_at)))
+
+    def ask(self, message: str, *, schema: Mapping[str, Any] | None = None, name: str | None = None) -> Awaitable[Any]:
+        """Ask a person and return the answer."""
+        path = self._path("ask", name)
+        return self._ask(path, message, schema)
+
+    async def _ask(self, path: str, message: str, schema: Mapping[str, Any] | None) -> Any:
+        wanted = Raw(encode(schema)) if schema is not None else Raw(b"null")
+        return msgspec.json.decode(_value(path, await self._steps.ask(path, message, wanted)))
+
+    # ---- side by side --------------------------------------------------------------------------------------------------
+
+    async def gather(self, *branches: Branch) -> list[Any]:
+        """Run branches side by side: awaitables made by this context, or callables that take a context of their own."""
+        scope = self._path("gather", None)
+        prepared = [self._branch(branch, f"{scope}[{index}]/") for index, branch in enumerate(branches)]
+        tasks = [asyncio.ensure_future(branch) for branch in prepared]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            # One failed, or the whole function is being put to sleep: none may go on behind its back.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def _branch(self, branch: Branch, scope: str) -> Any:
+        if isinstance(branch, Awaitable):
+            return await cast("Awaitable[Any]", branch)
+        return await branch(Context(self._steps, self._registry, self._make_child, scope))
+
+    def branch(self, name: str) -> Context:
+        """A context with a scope of its own, for code in a task of its own."""
+        inner = Context(self._steps, self._registry, self._make_child, f"{self._path(name, None)}/")
+        inner._owner = None
+        return inner
+
+    def start(
+        self, program: Any, inputs: Mapping[str, Any] | None = None, *, name: str | None = None
+    ) -> Awaitable[ChildRun]:
+        """Start a child execution: a function, its name, or a plan file."""
+        label = program if isinstance(program, str) else getattr(program, "name", "child")
+        path = self._path(f"start.{Path(label).stem}", name)
+        return self._start(path, program, inputs or {})
+
+    async def _start(self, path: str, program: Any, inputs: Mapping[str, Any]) -> ChildRun:
+        child_id = await self._steps.start_child(path, lambda: self._make_child(path, program, inputs))
+        return ChildRun(self._steps, path, child_id)
+
+    # ---- what must not differ ------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        """The time, the same on every replay."""
+        at = self._once("now", lambda: self._steps.now_us())
+        return datetime.fromtimestamp(at / 1e6, UTC)
+
+    def random(self) -> float:
+        """A number in [0, 1), the same on every replay."""
+        return self._once("random", random.random)
+
+    def uuid(self) -> str:
+        """A random UUID, the same on every replay."""
+        return self._once("uuid", lambda: str(uuid.uuid4()))
+
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        path = self._path(name, None)
+        step = self._steps.state.steps.get(path)
+        if step is None or step.status != "completed":
+            self._steps.open(path, "code")
+            self._steps.close(path, encode(make()))
+            step = self._steps.state.steps[path]
+        return msgspec.json.decode(step.output)
+
+    # ---- names ---------------------------------------------------------------------------------------------------------
+
+    def _path(self, default: str, name: str | None) -> str:
+        if name is None and self._owner is not None and asyncio.current_task() is not self._owner:
+            raise UsageError(
+                f"{default}: a step asked for from another asyncio task needs a name, because tasks run in any order; "
+                "pass name=…, or use ctx.gather or ctx.branch"
+            )
+        base = f"{self._scope}{_segment(name or default)}"
+        count = self._seen.get(base, 0) + 1
+        self._seen[base] = count
+        return base if count == 1 else f"{base}~{count}"
+
+
+class ChildRun:
+    """A child execution, as its parent sees it."""
+
+    def __init__(self, steps: Steps, path: str, child_id: str) -> None:
+        self._steps = steps
+        self._path = path
+        self.id = child_id
+
+    async def result(self) -> Any:
+        """The child's output, once it has ended. Raises StepFailed if it did not complete."""
+        child = await self._steps.wait_child(self._path)
+        if child.status != "completed":
+            failure = child.failure or Failure(category="tool", message=f"the child execution was {child.status}")
+            raise StepFailed(self._path, failure)
+        return msgspec.json.decode(await self._steps.value(child.output))
+
+
+class _Code:
+    """Plain code in the shape of a tool."""
+
+    retry = approval = cache_s = timeout_s = None
+    in_doubt = "ask"
+    version = "1"
+    can_verify = can_reduce = can_refresh = False
+
+    def __init__(self, name: str, work: Callable[[], Any], effect: Effect) -> None:
+        self.name = name
+        self.effect = effect
+        self._work = work
+
+    def validate(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return arguments
+
+    def output(self, value: Any) -> bytes:
+        return encode(value, f"the result of {self.name}")
+
+    async def invoke(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        result = self._work()
+        return await result if inspect.isawaitable(result) else result
+
+
+def _segment(name: str) -> str:
+    """A name as part of a path: slashes and brackets have a meaning there."""
+    if not name or any(character in name for character in "/[]~#"):
+        raise UsageError(f'"{name}" cannot name a step; use letters, digits, dots, dashes and underscores')
+    return name
+
+
+def _value(path: str, outcome: Outcome) -> bytes:
+    if outcome.status == "failed":
+        raise StepFailed(path, outcome.failure or Failure(category="unknown", message="it failed"))
+    return outcome.output
+
+
+def _typed(tool: Any, output: bytes) -> Any:
+    """The output as the tool's return annotation says; a value a person supplied may be of another shape."""
+    signature = getattr(tool, "signature", None)
+    decoder = signature.return_decoder if signature is not None else None
+    if decoder is not None:
+        try:
+            return decoder.decode(output)
+        except msgspec.ValidationError:
+            pass
+    return msgspec.json.decode(output)

@@ -1,0 +1,124 @@
+"""The types a tool's parameters may have, where msgspec needs help: paths, pydantic models, unions it cannot read.
+
+Owns the bridge in both directions: JSON to such a type, and such a type to JSON Schema. pydantic is never imported
+here; its models are known by their methods.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from pathlib import PurePath
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from holdfast.core.errors import UsageError
+from holdfast.core.suggest import describe_value
+from holdfast.tools.values import NotJson, encode
+
+
+class Parameter(NamedTuple):
+    name: str
+    type: Any
+    default: Any
+    alternatives: tuple[Any, ...]  # not empty: a union that msgspec cannot read, tried member by member
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+def alternatives_of(hint: Any, place: str) -> tuple[Any, ...]:
+    """Nothing for a type msgspec can read; the members of a union it cannot; otherwise an error."""
+    if decoder_if_readable(hint) is not None:
+        return ()
+    members = union_members(hint)
+    for member in members or (hint,):
+        if decoder_if_readable(member) is None:
+            raise UsageError(
+                f"{place}: {type_name(member)} cannot be read from JSON; "
+                "use builtins, a dataclass, a TypedDict, or a msgspec or pydantic type"
+            )
+    return members
+
+
+def decoder_if_readable(hint: Any) -> msgspec.json.Decoder[Any] | None:
+    try:
+        return msgspec.json.Decoder(hint, dec_hook=convert_custom)
+    except TypeError:
+        return None
+
+
+def union_members(hint: Any) -> tuple[Any, ...]:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else ()
+
+
+def type_name(kind: Any) -> str:
+    return kind.__qualname__.rpartition(".<locals>.")[2] if isinstance(kind, type) else str(kind)
+
+
+def convert_custom(kind: type[Any], value: Any) -> Any:
+    """For msgspec: a class it does not know. `Path` and pydantic models, the latter without importing pydantic."""
+    if isinstance(value, kind):
+        return value
+    if issubclass(kind, PurePath):
+        if not isinstance(value, str):
+            raise ValueError(f"expected a path as a string, got {describe_value(value)}")
+        return kind(value)
+    validate = getattr(cast("Any", kind), "model_validate", None)
+    if validate is None:
+        raise ValueError(f"{type_name(kind)} cannot be read from JSON")
+    try:
+        return validate(value)
+    except Exception as error:
+        # pydantic's ValidationError is a ValueError that lists its mistakes; anything else is said as it is.
+        raise ValueError(_pydantic_in_words(error)) from error
+
+
+def _pydantic_in_words(error: Exception) -> str:
+    listing = getattr(error, "errors", None)
+    if not callable(listing):
+        return str(error)
+    found = cast("list[dict[str, Any]]", listing())
+    return "; ".join(": ".join(filter(None, [".".join(map(str, item["loc"])), item["msg"]])) for item in found)
+
+
+def schema_of(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    def custom(kind: type[Any]) -> dict[str, Any]:
+        if issubclass(kind, PurePath):
+            return {"type": "string", "format": "path"}
+        describe = getattr(cast("Any", kind), "model_json_schema", None)
+        if describe is None:
+            return {}
+        described = dict(describe())
+        definitions.update(described.pop("$defs", {}))
+        return described
+
+    (schema,), components = msgspec.json.schema_components([hint], schema_hook=custom)
+    definitions.update(components)
+    return schema
+
+
+def default_for_schema(default: Any) -> dict[str, Any]:
+    try:
+        return {"default": msgspec.json.decode(encode(default))}
+    except NotJson:
+        return {}  # a sentinel: the schema only says that the argument may be left out
+
+
+def without_prose(schema: Any) -> Any:
+    """What decides whether a recorded call still fits: no titles, descriptions or defaults."""
+    if isinstance(schema, list):
+        return [without_prose(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for key, value in cast("dict[str, Any]", schema).items():
+        if key in ("properties", "$defs"):  # here the keys are names, and a property may well be called "title"
+            kept[key] = {name: without_prose(inner) for name, inner in value.items()}
+        elif key not in ("title", "description", "default"):
+            kept[key] = without_prose(value)
+    return kept
