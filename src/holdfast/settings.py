@@ -82,9 +82,11 @@ class Settings:
         return file.parent if file is not None else self.root / DATA_FOLDER
 
 
-def load_settings(start: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:
+def load_settings(
+    start: Path, environ: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Settings:
     """Read everything that applies in the folder `start`. A flag that is None was not given."""
-    start = start.absolute()
+    start = start.resolve()
     config_file, table = _find_config(start)
     root = config_file.parent if config_file else start
     values: dict[str, Any] = {}
@@ -93,7 +95,7 @@ def load_settings(start: Path, environ: Mapping[str, str], flags: Mapping[str, A
         for key, value in _flatten(table, config_file):
             values[key] = _read(key, value, f"{config_file}: {key}", root)
             sources[key] = str(config_file)
-    for key, name, text in _from_environment(environ):
+    for key, name, text in _from_environment(os.environ if environ is None else environ):
         values[key] = _read(key, _from_text(KEYS[key], text), name, start)
         sources[key] = name
     for key, value in (flags or {}).items():

@@ -26,7 +26,9 @@ Because = Literal["created", "resumed", "woken"]
 OnTimeout = Literal["stop", "resume"]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
+    """`gc=False`: events hold no cycles, and an engine holds very many of them."""
+
     at: int
 
 
@@ -87,7 +89,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # ---- the task ------------------------------------------------------------------------------------------------------
 
 
-class TaskCreated(Event, frozen=True, tag="task:created"):
+class TaskCreated(Event, frozen=True, gc=False, tag="task:created"):
     program: Program
     inputs: Raw = Raw(b"{}")
     owner: str = ""
@@ -106,37 +108,37 @@ class TaskCreated(Event, frozen=True, tag="task:created"):
     total: int = 0  # top-level steps known in advance; 0 when the program finds its steps as it goes
 
 
-class TaskStarted(Event, frozen=True, tag="task:started"):
+class TaskStarted(Event, frozen=True, gc=False, tag="task:started"):
     because: Because
     driver: str = ""
 
 
-class TaskRecovered(Event, frozen=True, tag="task:recovered"):
+class TaskRecovered(Event, frozen=True, gc=False, tag="task:recovered"):
     """A driver died; another took over. Recorded for people, it moves no status."""
 
     driver: str
     lost: str = ""
 
 
-class TaskWaiting(Event, frozen=True, tag="task:waiting"):
+class TaskWaiting(Event, frozen=True, gc=False, tag="task:waiting"):
     reasons: tuple[Reason, ...]
 
 
-class TaskPaused(Event, frozen=True, tag="task:paused"):
+class TaskPaused(Event, frozen=True, gc=False, tag="task:paused"):
     by: str = ""
     why: str = ""
     until: int | None = None
     on_timeout: OnTimeout = "stop"
 
 
-class TaskPauseExpiring(Event, frozen=True, tag="task:pause_expiring"):
+class TaskPauseExpiring(Event, frozen=True, gc=False, tag="task:pause_expiring"):
     """Said before a pause limit acts, so that nobody is surprised."""
 
     due_at: int
     then: OnTimeout
 
 
-class TaskResumed(Event, frozen=True, tag="task:resumed"):
+class TaskResumed(Event, frozen=True, gc=False, tag="task:resumed"):
     """A person said: go on. The `task:started` beside it moves the status."""
 
     by: str = ""
@@ -144,21 +146,21 @@ class TaskResumed(Event, frozen=True, tag="task:resumed"):
     forced: tuple[str, ...] = ()
 
 
-class TaskInterrupted(Event, frozen=True, tag="task:interrupted"):
+class TaskInterrupted(Event, frozen=True, gc=False, tag="task:interrupted"):
     by: str = ""
     why: str = ""
 
 
-class TaskStopped(Event, frozen=True, tag="task:stopped"):
+class TaskStopped(Event, frozen=True, gc=False, tag="task:stopped"):
     by: str = ""
     why: str = ""
 
 
-class TaskCompleted(Event, frozen=True, tag="task:completed"):
+class TaskCompleted(Event, frozen=True, gc=False, tag="task:completed"):
     output: Raw = Raw(b"null")
 
 
-class TaskError(Event, frozen=True, tag="task:error"):
+class TaskError(Event, frozen=True, gc=False, tag="task:error"):
     """The execution failed."""
 
     failure: Failure
@@ -168,7 +170,7 @@ class TaskError(Event, frozen=True, tag="task:error"):
 # ---- steps ---------------------------------------------------------------------------------------------------------
 
 
-class StepStarted(Event, frozen=True, tag="step:started"):
+class StepStarted(Event, frozen=True, gc=False, tag="step:started"):
     """One attempt begins. For a container, `total` is how many children it will have."""
 
     path: str
@@ -185,7 +187,7 @@ class StepStarted(Event, frozen=True, tag="step:started"):
     refreshed: bool = False
 
 
-class StepWaiting(Event, frozen=True, tag="step:waiting"):
+class StepWaiting(Event, frozen=True, gc=False, tag="step:waiting"):
     path: str
     reason: ReasonKind
     tool: str = ""
@@ -194,7 +196,7 @@ class StepWaiting(Event, frozen=True, tag="step:waiting"):
     name: str = ""
 
 
-class StepCompleted(Event, frozen=True, tag="step:completed"):
+class StepCompleted(Event, frozen=True, gc=False, tag="step:completed"):
     path: str
     attempt: int = 1
     output: Raw = Raw(b"null")
@@ -206,7 +208,7 @@ class StepCompleted(Event, frozen=True, tag="step:completed"):
     consumed: int = 0  # for an event wait: the number of the event:received it took
 
 
-class StepFailed(Event, frozen=True, tag="step:failed"):
+class StepFailed(Event, frozen=True, gc=False, tag="step:failed"):
     path: str
     failure: Failure
     attempt: int = 1
@@ -216,7 +218,7 @@ class StepFailed(Event, frozen=True, tag="step:failed"):
     by: str = ""
 
 
-class StepRetrying(Event, frozen=True, tag="step:retrying"):
+class StepRetrying(Event, frozen=True, gc=False, tag="step:retrying"):
     path: str
     failure: Failure
     due_at: int
@@ -228,20 +230,20 @@ class StepRetrying(Event, frozen=True, tag="step:retrying"):
     refreshed: bool = False
 
 
-class StepSkipped(Event, frozen=True, tag="step:skipped"):
+class StepSkipped(Event, frozen=True, gc=False, tag="step:skipped"):
     path: str
     reason: str
     by: str = ""
 
 
-class StepInterrupted(Event, frozen=True, tag="step:interrupted"):
+class StepInterrupted(Event, frozen=True, gc=False, tag="step:interrupted"):
     path: str
     attempt: int = 1
     started_at: int = 0
     duration_us: int = 0
 
 
-class StepInDoubt(Event, frozen=True, tag="step:in_doubt"):
+class StepInDoubt(Event, frozen=True, gc=False, tag="step:in_doubt"):
     """A `once` step may or may not have happened, and nobody but its policy or a person may guess."""
 
     path: str
@@ -249,7 +251,7 @@ class StepInDoubt(Event, frozen=True, tag="step:in_doubt"):
     attempt: int = 1
 
 
-class StepNoted(Event, frozen=True, tag="step:noted"):
+class StepNoted(Event, frozen=True, gc=False, tag="step:noted"):
     """Data an attempt wants handed back to the next attempt, at most 16 KB."""
 
     path: str
@@ -257,7 +259,7 @@ class StepNoted(Event, frozen=True, tag="step:noted"):
     attempt: int = 1
 
 
-class StepDiverged(Event, frozen=True, tag="step:diverged"):
+class StepDiverged(Event, frozen=True, gc=False, tag="step:diverged"):
     """A plan asked for another input than the one recorded; the recorded outcome won. Moves no status."""
 
     path: str
@@ -268,11 +270,11 @@ class StepDiverged(Event, frozen=True, tag="step:diverged"):
 # ---- people --------------------------------------------------------------------------------------------------------
 
 
-class ApprovalRequested(Event, frozen=True, tag="approval:requested"):
+class ApprovalRequested(Event, frozen=True, gc=False, tag="approval:requested"):
     request: Request
 
 
-class ApprovalGranted(Event, frozen=True, tag="approval:granted"):
+class ApprovalGranted(Event, frozen=True, gc=False, tag="approval:granted"):
     request_id: str
     by: str = ""
     why: str = ""
@@ -280,23 +282,23 @@ class ApprovalGranted(Event, frozen=True, tag="approval:granted"):
     sticky: bool = False
 
 
-class ApprovalDenied(Event, frozen=True, tag="approval:denied"):
+class ApprovalDenied(Event, frozen=True, gc=False, tag="approval:denied"):
     request_id: str
     by: str = ""
     why: str = ""
 
 
-class ApprovalExpired(Event, frozen=True, tag="approval:expired"):
+class ApprovalExpired(Event, frozen=True, gc=False, tag="approval:expired"):
     request_id: str
 
 
-class RequestOpened(Event, frozen=True, tag="request:opened"):
+class RequestOpened(Event, frozen=True, gc=False, tag="request:opened"):
     """A question, a correction or a doubt: everything for people that is not an approval."""
 
     request: Request
 
 
-class RequestAnswered(Event, frozen=True, tag="request:answered"):
+class RequestAnswered(Event, frozen=True, gc=False, tag="request:answered"):
     request_id: str
     remedy: str = ""
     by: str = ""
@@ -306,18 +308,18 @@ class RequestAnswered(Event, frozen=True, tag="request:answered"):
 # ---- outside and family --------------------------------------------------------------------------------------------
 
 
-class EventReceived(Event, frozen=True, tag="event:received"):
+class EventReceived(Event, frozen=True, gc=False, tag="event:received"):
     name: str
     data: Raw = Raw(b"null")
     by: str = ""
 
 
-class ChildStarted(Event, frozen=True, tag="child:started"):
+class ChildStarted(Event, frozen=True, gc=False, tag="child:started"):
     path: str
     child_id: str
 
 
-class ChildEnded(Event, frozen=True, tag="child:ended"):
+class ChildEnded(Event, frozen=True, gc=False, tag="child:ended"):
     path: str
     child_id: str
     status: str
@@ -325,7 +327,7 @@ class ChildEnded(Event, frozen=True, tag="child:ended"):
     failure: Failure | None = None
 
 
-class PlanExtended(Event, frozen=True, tag="plan:extended"):
+class PlanExtended(Event, frozen=True, gc=False, tag="plan:extended"):
     steps: Raw
     count: int
     by: str = ""
@@ -373,14 +375,14 @@ def name_of(event: Event) -> str:
 Phase = Literal["preparing", "running", "waiting", "finishing"]
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
     """`after` is the durable event this frame must not precede."""
 
     at: int
     after: int
 
 
-class TaskMessage(Frame, frozen=True, tag="task:message"):
+class TaskMessage(Frame, frozen=True, gc=False, tag="task:message"):
     role: str
     content: str
     streaming: bool = False
@@ -388,14 +390,14 @@ class TaskMessage(Frame, frozen=True, tag="task:message"):
     attempt: int = 1
 
 
-class TaskToolCall(Frame, frozen=True, tag="task:tool_call"):
+class TaskToolCall(Frame, frozen=True, gc=False, tag="task:tool_call"):
     tool: str
     arguments: Raw
     call_id: str
     path: str = ""
 
 
-class TaskProgress(Frame, frozen=True, tag="task:progress_update"):
+class TaskProgress(Frame, frozen=True, gc=False, tag="task:progress_update"):
     percent: float
     step: str
     phase: Phase

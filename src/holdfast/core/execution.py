@@ -20,7 +20,7 @@ from holdfast.core.lifecycle import ENDS, NEW, STEP_MOVES, TASK_MOVES, StepStatu
 ATTEMPTS_KEPT = 20  # of each step, for people to look at; the events hold all of them
 
 
-class Attempt(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Attempt(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     number: int
     tool: str = ""
     started_at: int = 0
@@ -31,7 +31,7 @@ class Attempt(msgspec.Struct, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-class Step(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     path: str
     tool: str = ""
     kind: ev.StepKind = "tool"

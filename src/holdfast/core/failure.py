@@ -29,7 +29,7 @@ Happened = Literal["nothing", "known", "unknown"]
 MESSAGE_CHARS_MAX = 4000  # an error text longer than this helps nobody and bloats the journal
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One failure as all faces show it: what happened, what it affects, what can be done now."""
 
     category: Category

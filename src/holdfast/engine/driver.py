@@ -168,8 +168,8 @@ class Driver:
         if self._task is not None:
             self._task.cancel()
 
-    def _durable(self) -> None:
-        self.services.feed.notify(self.state.id)
+    def _durable(self, status_moved: bool) -> None:
+        self.services.feed.notify(self.state.id, status=status_moved)
 
     # ---- gates -----------------------------------------------------------------------------------------------------
 

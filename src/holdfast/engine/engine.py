@@ -260,12 +260,13 @@ class Engine:
         seen, swept = -1, float("-inf")
         while not self._closing:
             try:
+                self.services.deadlines.enforce(loop.time())
                 changes = self.services.store.changes()
                 asked = self._look_now.is_set()
                 self._look_now.clear()
                 if changes != seen:
                     seen = changes
-                    self.services.feed.notify_all()
+                    self.services.feed.notify_others(self._drivers)
                     await self._deliver()
                 if self.services.feed.ring is not None:
                     self.services.feed.ring.refresh()

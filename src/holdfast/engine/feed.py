@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from typing import Protocol
 
 import msgspec
@@ -64,9 +64,10 @@ class Ring(Protocol):
 
 
 class Subscription:
-    """One watcher's ear."""
+    """One watcher's ear, for every event and frame; or, with `status_only`, for moves of the status alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, status_only: bool = False) -> None:
+        self.status_only = status_only
         self.changed = asyncio.Event()
         self.frames: deque[AnyFrame] = deque(maxlen=FRAMES_MAX)
 
@@ -74,16 +75,19 @@ class Subscription:
 class Feed:
     def __init__(self, ring: Ring | None = None) -> None:
         self._subscriptions: dict[str, set[Subscription]] = {}
+        self._watched: dict[str, int] = {}  # how many want frames
         self.ring = ring
 
     def is_watched(self, execution_id: str) -> bool:
-        if execution_id in self._subscriptions:
+        if execution_id in self._watched:
             return True
         return self.ring is not None and self.ring.is_watched(execution_id)
 
-    def subscribe(self, execution_id: str) -> Subscription:
-        subscription = Subscription()
+    def subscribe(self, execution_id: str, *, status_only: bool = False) -> Subscription:
+        subscription = Subscription(status_only)
         self._subscriptions.setdefault(execution_id, set()).add(subscription)
+        if not status_only:
+            self._watched[execution_id] = self._watched.get(execution_id, 0) + 1
         return subscription
 
     def unsubscribe(self, execution_id: str, subscription: Subscription) -> None:
@@ -92,21 +96,31 @@ class Feed:
             subscriptions.discard(subscription)
             if not subscriptions:
                 del self._subscriptions[execution_id]
+            if not subscription.status_only:
+                left = self._watched[execution_id] - 1
+                if left:
+                    self._watched[execution_id] = left
+                else:
+                    del self._watched[execution_id]
 
-    def notify(self, execution_id: str) -> None:
+    def notify(self, execution_id: str, *, status: bool = True) -> None:
+        """Something became durable; `status` says that the status moved, too."""
         for subscription in self._subscriptions.get(execution_id, ()):
-            subscription.changed.set()
-
-    def notify_all(self) -> None:
-        """Another process may have written: let every watcher look."""
-        for subscriptions in self._subscriptions.values():
-            for subscription in subscriptions:
+            if status or not subscription.status_only:
                 subscription.changed.set()
+
+    def notify_others(self, driven_here: Container[str]) -> None:
+        """Another process may have written: let everybody look who watches an execution that is not driven here."""
+        for execution_id, subscriptions in self._subscriptions.items():
+            if execution_id not in driven_here:
+                for subscription in subscriptions:
+                    subscription.changed.set()
 
     def show(self, execution_id: str, frame: AnyFrame) -> None:
         for subscription in self._subscriptions.get(execution_id, ()):
-            subscription.frames.append(frame)
-            subscription.changed.set()
+            if not subscription.status_only:
+                subscription.frames.append(frame)
+                subscription.changed.set()
         if self.ring is not None and self.ring.is_watched(execution_id):
             self.ring.show(execution_id, frame)
 

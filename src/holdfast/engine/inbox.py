@@ -35,7 +35,7 @@ async def send(
     await services.writer.write(command)
     loop = asyncio.get_running_loop()
     give_up = loop.time() + wait_s
-    subscription = services.feed.subscribe(command.execution_id)
+    subscription = services.feed.subscribe(command.execution_id, status_only=True)
     try:
         while True:
             subscription.changed.clear()

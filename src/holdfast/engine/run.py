@@ -72,7 +72,7 @@ class Run:
 
     async def _wait(self, enough: Any) -> Head:
         services = self._engine.services
-        subscription = services.feed.subscribe(self.id)
+        subscription = services.feed.subscribe(self.id, status_only=True)
         try:
             while True:
                 subscription.changed.clear()

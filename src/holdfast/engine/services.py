@@ -5,12 +5,13 @@ Time, ids and randomness come in through here and nowhere else, so that a simula
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.core.policy import INTERRUPT_GRACE_S, PASSIVATE_AFTER_S
 from holdfast.journal.store import Store
@@ -42,6 +43,34 @@ class Limits:
     drain_s: float = 10.0  # how long a closing engine lets running steps finish
 
 
+class Deadlines:
+    """Time limits of running attempts, looked at every few milliseconds.
+
+    Nearly every attempt ends long before its limit, so a timer for each would be made only to be thrown away.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[asyncio.Task[Any], float] = {}
+        self.expired: set[asyncio.Task[Any]] = set()
+
+    def set(self, task: asyncio.Task[Any], at: float) -> None:
+        self._due[task] = at
+
+    def clear(self, task: asyncio.Task[Any]) -> bool:
+        """The attempt has ended; True if it was cancelled because its time was up."""
+        del self._due[task]
+        if task in self.expired:
+            self.expired.discard(task)
+            return True
+        return False
+
+    def enforce(self, now: float) -> None:
+        for task, at in list(self._due.items()):
+            if at <= now and task not in self.expired:
+                self.expired.add(task)
+                task.cancel()
+
+
 @dataclass(kw_only=True)
 class Services:
     store: Store
@@ -54,6 +83,7 @@ class Services:
     limits: Limits = field(default_factory=Limits)
     clock: Clock = field(default_factory=SystemClock)
     dice: random.Random = field(default_factory=random.Random)
+    deadlines: Deadlines = field(default_factory=Deadlines)
     version: str = ""
     on_child: Callable[[str], None] = lambda _: None
 

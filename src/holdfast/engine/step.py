@@ -223,13 +223,20 @@ class _Runner:
         decoded = cast("dict[str, Any]", msgspec.json.decode(arguments))
         validated = tool.validate(decoded)
         timeout_s = self.call.policy.timeout_s or tool.timeout_s or STEP_TIMEOUT_S
+        deadlines, task = self.run.services.deadlines, cast("asyncio.Task[Any]", asyncio.current_task())
+        deadlines.set(task, self.run.loop_time() + timeout_s)
         try:
-            async with asyncio.timeout(timeout_s) as limit:
-                return tool.output(await tool.invoke(validated, call))
-        except TimeoutError:
-            if limit.expired():
+            value = await tool.invoke(validated, call)
+        except asyncio.CancelledError:
+            if deadlines.clear(task) and task.uncancel() == 0:
                 raise TimeoutError(f"{tool.name} took longer than {timeout_s:g} s") from None
             raise
+        except BaseException:
+            deadlines.clear(task)
+            raise
+        if deadlines.clear(task):
+            task.uncancel()  # it answered in the very moment its time was up; the answer counts
+        return tool.output(value)
 
     def _started(
         self, at: int, number: int, tool: Tool[..., Any], fallback: int, arguments: bytes, step: Step | None = None

@@ -29,7 +29,7 @@ class Log:
         self.epoch = epoch
         self.durable_seq = state.seq
         self.error: HoldfastError | None = None
-        self.on_durable: Callable[[], None] | None = None
+        self.on_durable: Callable[[bool], None] | None = None  # told whether the head changed
         self.on_lost: Callable[[HoldfastError], None] | None = None
         self.blobs = Blobs(store)
         self._writer = writer
@@ -56,26 +56,32 @@ class Log:
             raise self.error
         state = self.state
         entry = self._open_entry()
-        status, reasons = state.status, state.reasons
+        status, reasons, seq, chain = state.status, state.reasons, state.seq, self._chain
         for event in events:
-            row = make_row(self._chain, state.seq + 1, event)
-            apply(state, event, row.seq)
-            self._chain = row.digest
+            seq += 1
+            row = make_row(chain, seq, event)
+            apply(state, event, seq)
+            chain = row.digest
             entry.rows.append(row)
-        entry.at = state.last_at
-        entry.ended, entry.total = state.ended, state.total
-        if answers or release or status != state.status or reasons != state.reasons:
+        self._chain = chain
+        entry.at, entry.ended, entry.total = state.last_at, state.ended, state.total
+        if answers or release or wake or status != state.status or reasons != state.reasons:
             entry.change = head_change(state, wake)
+            entry.release = entry.release or release
         if self.blobs.fresh:
-            entry.blobs.extend(self.blobs.take_fresh())
-        entry.answers.extend(answers)
-        entry.posts.extend(posts)
-        entry.creates.extend(creates)
-        entry.cached.extend(cached)
-        entry.release = entry.release or release
-        if state.seq - self._snapshot_seq > max(SNAPSHOT_EVENTS_MIN, len(state.steps)) or (
-            release and state.seq - self._snapshot_seq > SNAPSHOT_EVENTS_MIN
-        ):
+            entry.blobs = (*entry.blobs, *self.blobs.take_fresh())
+        if answers or posts or creates or cached:
+            entry.answers = (*entry.answers, *answers)
+            entry.posts = (*entry.posts, *posts)
+            entry.creates = (*entry.creates, *creates)
+            entry.cached = (*entry.cached, *cached)
+        if seq - self._snapshot_seq > SNAPSHOT_EVENTS_MIN:
+            self._maybe_snapshot(entry, release)
+
+    def _maybe_snapshot(self, entry: Entry, release: bool) -> None:
+        """Often enough that reopening is quick, seldom enough that writing them costs next to nothing."""
+        state = self.state
+        if release or state.seq - self._snapshot_seq > len(state.steps):
             entry.snapshot = make_snapshot(state, self._chain)
             self._snapshot_seq = state.seq
 
@@ -83,7 +89,7 @@ class Log:
         """Appends that come before the next commit share one entry: one fence, one head update."""
         if self._entry is not None and self._batch is not None and self._batch.is_open:
             return self._entry
-        entry = Entry(execution_id=self.state.id, epoch=self.epoch, after=self.state.seq)
+        entry = Entry(execution_id=self.state.id, epoch=self.epoch, after=self.state.seq, rows=[])
         self._entry = entry
         self._batch = self._writer.submit(entry, lambda result: self._committed(entry, result))
         return entry
@@ -92,7 +98,7 @@ class Log:
         if isinstance(result, Written) and result.ok:
             self.durable_seq = entry.after + len(entry.rows)
             if self.on_durable is not None:
-                self.on_durable()
+                self.on_durable(entry.change is not None)
             return
         self.error = result if isinstance(result, HoldfastError) else Fenced()
         if self.on_lost is not None:

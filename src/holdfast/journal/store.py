@@ -85,16 +85,16 @@ class Entry(msgspec.Struct, kw_only=True):
     execution_id: str
     epoch: int
     after: int
-    rows: list[Row] = []
+    rows: list[Row]
     at: Microseconds = 0
     ended: int = 0
     total: int = 0
     change: HeadChange | None = None
-    blobs: list[tuple[str, bytes]] = []
-    answers: list[Answer] = []
-    posts: list[Command] = []
-    creates: list[NewExecution] = []
-    cached: list[CacheItem] = []
+    blobs: tuple[tuple[str, bytes], ...] = ()
+    answers: tuple[Answer, ...] = ()
+    posts: tuple[Command, ...] = ()
+    creates: tuple[NewExecution, ...] = ()
+    cached: tuple[CacheItem, ...] = ()
     snapshot: Snapshot | None = None
     release: bool = False
 

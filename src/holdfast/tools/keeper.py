@@ -29,6 +29,8 @@ MARK = "HOLDFAST_PROCESS"  # in the environment of every command, so that a desc
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_PASSES_MAX = 100  # each pass kills what the last one did not see; a killed process cannot fork again
+_SECOND_LOOKS = 10
+_SECOND_LOOK_S = 0.001
 _LAST_PAUSE_S = 0.005
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -142,30 +144,43 @@ class Keeper:
         """What a command leaves running ends with it."""
         _signal_group(pid, signal.SIGKILL)
         killed: set[int] = set()
+        second_looks = 0
         for _ in range(_KILL_PASSES_MAX):
-            fresh = self._tree(pid, mark) - killed
-            if not fresh:
-                break
+            tree, unsure = self._tree(pid, mark)
+            fresh = tree - killed
             killed |= fresh
             _signal_all(fresh, signal.SIGKILL)
+            if not fresh:
+                if not unsure or second_looks >= _SECOND_LOOKS:
+                    break
+                second_looks += 1
+                time.sleep(_SECOND_LOOK_S)
 
     def _signal_tree(self, mark: str, number: int) -> None:
         pid = next((pid for pid, known in self._commands.items() if known == mark), None)
         if pid is None:
             return  # it ended while the request was on its way
-        tree = self._tree(pid, mark) | {pid}
+        tree, _ = self._tree(pid, mark)
         _signal_group(pid, number)
-        _signal_all(tree, number)
+        _signal_all(tree | {pid}, number)
 
-    def _tree(self, pid: int, mark: str) -> set[int]:
-        """Descendants of a command, and orphans whose environment says that they came from it."""
+    def _tree(self, pid: int, mark: str) -> tuple[set[int], bool]:
+        """Descendants of a command, and orphans whose environment says that they came from it.
+
+        And whether some orphan shows no environment: it may have none, or be in the middle of becoming a program.
+        """
+        unsure = False
         children = _children_by_parent()
         found = _below(pid, children)
         wanted = f"{MARK}={mark}\0".encode()
         for orphan in children.get(os.getpid(), []):
-            if orphan not in self._commands and wanted in _environment(orphan):
+            if orphan in self._commands:
+                continue
+            environment = _environment(orphan)
+            unsure = unsure or not environment
+            if wanted in environment:
                 found |= {orphan} | _below(orphan, children)
-        return found
+        return found, unsure
 
     def _tell(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the engine is gone; the loop is about to notice

@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ from holdfast.tools.pipes import Ends
 
 KILL_GRACE_S = 1.0
 OUTPUT_GRACE_S = 1.0  # after a command's end, for what is still in its pipes
+SEARCHES = 5
+SEARCH_PAUSE_S = 0.01
 FAREWELL_S = 5.0  # for the keeper to kill what is left when this process ends
 
 
@@ -245,15 +248,13 @@ class _Line:
 
 
 def _kill_marked(marks: set[str]) -> None:
-    for _ in range(10):  # the same again, for what was being forked meanwhile
-        found = False
+    # More than one look: a process in the middle of becoming a program shows no environment, and so no mark.
+    for _ in range(SEARCHES):
         for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
             if name.isdigit() and _mark_of(name) in marks:
-                found = True
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(int(name), signal.SIGKILL)
-        if not found:
-            return
+        time.sleep(SEARCH_PAUSE_S)
 
 
 def _mark_of(pid: str) -> str | None:

@@ -1,0 +1,106 @@
+"""Asks the person at the terminal what a request asks: yes or no, an answer, or what to do about a doubt or a failure.
+
+Reads the terminal through the event loop, so that the question goes away when somebody answers it elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.cli.text import paint, value
+from holdfast.core.errors import Refused
+from holdfast.engine.run import Run
+
+LOOK_S = 0.3  # how often to look whether somebody else has answered
+LINE_BYTES_MAX = 65536
+
+
+async def ask_person(run: Run, request: Mapping[str, Any], stop: asyncio.Event) -> bool:
+    """True when the request is settled, by this person or elsewhere; False when it is left for later."""
+    print(paint(f"\n{request['path']}: {request['message']}", "bold"))
+    if request["tool"]:
+        print(f"  {request['tool']} {value(request['arguments'])}")
+    while True:
+        line = await _read_line(_choices(request), run, request["id"], stop)
+        if line is None:
+            return True
+        word = line.strip()
+        if line == "" or word.lower() in ("l", "later"):
+            return False
+        if word.lower() in ("d", "details") and request["kind"] != "question":
+            print(json.dumps(request, indent=2, ensure_ascii=False))
+            continue
+        try:
+            if await _settle(run, request, word):
+                return True
+        except Refused as error:
+            print(f"{error}")
+
+
+def _choices(request: Mapping[str, Any]) -> str:
+    match request["kind"]:
+        case "approval":
+            return "approve? [y]es, [n]o, [d]etails, [l]ater: "
+        case "question":
+            return "answer (text or JSON; empty line for later): "
+        case _:
+            return f"what now? {', '.join(request['remedies'])}, [d]etails, [l]ater: "
+
+
+async def _settle(run: Run, request: Mapping[str, Any], word: str) -> bool:
+    step = request["id"]
+    match request["kind"]:
+        case "approval" if word.lower() in ("y", "yes"):
+            await run.approve(step)
+        case "approval" if word.lower() in ("n", "no"):
+            await run.deny(step)
+        case "question" if word:
+            await run.answer(step, parse_value(word))
+        case "question":
+            return False
+        case _ if word in request["remedies"] and request["kind"] != "approval":
+            await run.resolve(step, word)
+        case _:
+            return False
+    return True
+
+
+def parse_value(text: str) -> Any:
+    """JSON if it is JSON, and the text itself if not."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+async def _read_line(prompt: str, run: Run, request_id: str, stop: asyncio.Event) -> str | None:
+    """A line with its end, "" at the end of input, None when the question has gone away."""
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[str] = loop.create_future()
+
+    def read() -> None:
+        if not typed.done():
+            typed.set_result(os.read(sys.stdin.fileno(), LINE_BYTES_MAX).decode(errors="replace"))
+
+    print(prompt, end="", flush=True)
+    loop.add_reader(sys.stdin.fileno(), read)
+    try:
+        while not stop.is_set():
+            await asyncio.wait({typed}, timeout=LOOK_S)
+            if typed.done():
+                return typed.result()
+            if not await _is_open(run, request_id):
+                print("\nanswered elsewhere")
+                return None
+        return None
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+
+
+async def _is_open(run: Run, request_id: str) -> bool:
+    return any(asked.request.id == request_id for asked in (await run.state()).open_requests())

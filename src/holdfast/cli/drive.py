@@ -1,0 +1,202 @@
+"""Drives one execution in the foreground until it has ended or only a person can move it.
+
+Owns what Ctrl-C, SIGTERM and a closed terminal mean. The journal is the engine's business: whatever happens here,
+nothing that was durable is lost, and what was not finished can be resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from holdfast.cli.asking import ask_person
+from holdfast.cli.views import View
+from holdfast.core.errors import Refused, StoreCorrupted
+from holdfast.core.execution import Execution
+from holdfast.core.lifecycle import ENDS
+from holdfast.engine.engine import Engine
+from holdfast.engine.run import PEOPLE, Run
+from holdfast.journal.store import Head
+
+EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 1, "paused": 3, "waiting": 3, "interrupted": 130}
+LOOK_S = 0.5  # how often to look again when nothing was announced
+CATCH_UP_S = 5.0  # how long the last events may take to be shown
+
+
+class Foreground:
+    """`asks`: a person sits at this terminal. `follows`: another process drives, this one only looks on."""
+
+    def __init__(self, engine: Engine, run: Run, view: View, *, asks: bool = False, follows: bool = False) -> None:
+        self._engine = engine
+        self._run = run
+        self._view = view
+        self._asks = asks
+        self._follows = follows
+        self._shown = 0
+        self._signalled = asyncio.Event()
+        self._signal = 0
+
+    async def drive(self, since: int = 0) -> int:
+        """Show events after number `since` until nothing more can happen here. Returns the exit code."""
+        self._view.begin(await self._run.state() if since else Execution(id=self._run.id))
+        self._shown = since
+        self._listen()
+        watcher = asyncio.create_task(self._watch(since))
+        try:
+            code = await self._until_settled(watcher)
+            await self._catch_up(watcher)
+        finally:
+            watcher.cancel()
+            self._view.rest()
+        result = await result_of(self._engine, self._run)
+        self._view.end(result)
+        return code if code is not None else EXIT_CODES.get(result["status"], 1)
+
+    async def _until_settled(self, watcher: asyncio.Task[None]) -> int | None:
+        """None when the execution's status decides the exit code."""
+        while True:
+            head = await self._settled_or_signalled(watcher)
+            if head is None:
+                if self._signal != signal.SIGINT:
+                    self._view.note(f"letting go; it goes on with: holdfast resume {self._run.id}")
+                    return 128 + self._signal
+                if self._follows:
+                    self._view.note(f"it goes on in the other process; to interrupt it: holdfast interrupt {self._run.id}")
+                    return 130
+                await self._interrupt()
+                continue
+            if head.quarantined:
+                raise StoreCorrupted(f"execution {head.id} is set aside: {head.quarantined}; run `holdfast doctor`")
+            if head.status != "waiting" or not self._asks or not await self._ask():
+                return None
+
+    async def _interrupt(self) -> None:
+        self._signalled.clear()
+        self._view.note("interrupting; Ctrl-C again leaves at once and loses nothing")
+        with suppress(Refused):  # it ended in the meantime
+            await self._run.interrupt(why="Ctrl-C")
+
+    async def _ask(self) -> bool:
+        """Put the open requests to the person; False when they are left for later."""
+        await self._catch_up(None)
+        self._view.rest()
+        for execution_id, request in await open_requests(self._engine, self._run):
+            answered = await ask_person(self._engine.get(execution_id), request, self._signalled)
+            if self._signalled.is_set():
+                return True
+            if not answered:
+                return False
+        return True
+
+    async def _settled_or_signalled(self, watcher: asyncio.Task[None]) -> Head | None:
+        settled = asyncio.create_task(self._settled())
+        signalled = asyncio.create_task(self._signalled.wait())
+        try:
+            await asyncio.wait({settled, signalled}, return_when=asyncio.FIRST_COMPLETED)
+            if self._signalled.is_set():
+                return None
+            if watcher.done():
+                watcher.result()
+            return settled.result()
+        finally:
+            for task in (settled, signalled):
+                task.cancel()
+            await asyncio.gather(settled, signalled, return_exceptions=True)
+
+    async def _settled(self) -> Head:
+        feed = self._engine.services.feed
+        subscription = feed.subscribe(self._run.id)
+        try:
+            while True:
+                subscription.changed.clear()
+                head = await self._run.head()
+                if await is_at_rest(self._engine, head):
+                    return head
+                self._engine.raise_problem(self._run.id)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await subscription.changed.wait()
+        finally:
+            feed.unsubscribe(self._run.id, subscription)
+
+    # ---- showing -----------------------------------------------------------------------------------------------------
+
+    async def _watch(self, since: int) -> None:
+        async for watched in self._run.watch(since):
+            self._view.show(watched)
+            if watched.seq is not None:
+                self._shown = watched.seq
+
+    async def _catch_up(self, watcher: asyncio.Task[None] | None) -> None:
+        """Everything durable is shown before the last word."""
+        last = (await self._run.head()).seq
+        give_up = time.monotonic() + CATCH_UP_S
+        while self._shown < last and time.monotonic() < give_up:
+            if watcher is not None and watcher.done():
+                return watcher.result()
+            await asyncio.sleep(0.005)
+
+    # ---- signals -----------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: int) -> None:
+        if self._signal:
+            # The person insists. What is durable stays so; the next driver finds the rest as after a crash.
+            self._view.rest()
+            os._exit(128 + number)
+        self._signal = number
+        self._signalled.set()
+
+
+async def is_at_rest(engine: Engine, head: Head) -> bool:
+    """Ended, or nothing but a person can move it; looks into the children it waits for."""
+    if head.quarantined or head.status in ENDS or head.status == "interrupted":
+        return True
+    if head.status == "paused":
+        return not engine.drives(head.id)  # running steps finish first
+    if head.status != "waiting" or not head.reasons:
+        return False
+    if head.wake_at is not None and head.wake_at <= engine.services.clock.now_us():
+        return False  # its time has come, or somebody answered: it only has to be driven
+    return all([reason.kind in PEOPLE or await _child_is_at_rest(engine, reason) for reason in head.reasons])
+
+
+async def _child_is_at_rest(engine: Engine, reason: Any) -> bool:
+    if reason.kind != "child":
+        return False
+    engine.raise_problem(reason.name)
+    child = await engine.get(reason.name).head()
+    return child.status not in ENDS and await is_at_rest(engine, child)
+
+
+async def open_requests(engine: Engine, run: Run) -> list[tuple[str, Mapping[str, Any]]]:
+    """What is asked of people by this execution and by the children it waits for, each with the execution's id."""
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    waiting = [run.id]
+    while waiting:
+        shown: Any = await engine.get(waiting.pop()).show()
+        found += [(shown["id"], request) for request in shown["requests"]]
+        waiting += [reason["name"] for reason in shown["reasons"] if reason["kind"] == "child"]
+    return found
+
+
+async def result_of(engine: Engine, run: Run) -> dict[str, Any]:
+    """How an execution stands: the last line of `--json`."""
+    shown: dict[str, Any] = await run.show()
+    wanted = ("id", "name", "title", "status", "output", "error", "failed_step", "failure", "waiting_for", "steps_ended",
+              "steps_total", "created_at", "started_at", "ended_at")  # fmt: skip
+    result = {key: shown[key] for key in wanted}
+    if result["status"] == "completed":
+        result["output"] = await run.result()
+    asked = await open_requests(engine, run) if result["status"] == "waiting" else []
+    result["requests"] = [{"execution_id": execution_id, **request} for execution_id, request in asked]
+    return result

@@ -1,0 +1,192 @@
+"""The live picture on a terminal: the step list, a bar, and what the running steps say. Needs rich."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.story import line_of
+from holdfast.cli.text import STATUS_COLOURS, STEP_MARKS, duration
+from holdfast.cli.tree import label, tree
+from holdfast.cli.views import closing_lines
+from holdfast.core import events as ev
+from holdfast.core.execution import Execution, Step, apply, percent
+from holdfast.core.lifecycle import STEP_ENDS
+from holdfast.engine.feed import Watched
+
+REFRESHES_PER_S = 8
+ROWS_MIN = 5
+_TOLD = ("task:recovered", "task:resumed", "task:paused", "task:interrupted", "event:received", "plan:extended")
+
+
+class LiveView:
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        self._live: Live | None = None
+        self._state = Execution(id="")
+        self._planned: list[str] = []
+        self._said: dict[str, str] = {}
+
+    def begin(self, state: Execution) -> None:
+        self._state = state
+        self._planned = _planned_steps(state)
+        self._wake()
+
+    def show(self, watched: Watched) -> None:
+        event = watched.event
+        if isinstance(event, ev.TaskMessage):
+            lines = event.content.strip().splitlines()
+            if lines:
+                self._said[event.path] = lines[-1]
+            return
+        if watched.seq is None:
+            return
+        if watched.seq == self._state.seq + 1:
+            apply(self._state, event, watched.seq)
+        if isinstance(event, ev.TaskCreated):
+            self._planned = _planned_steps(self._state)
+        self._wake()
+        if watched.type in _TOLD:
+            self._print(line_of(watched.as_dict()), "yellow")
+
+    def note(self, text: str) -> None:
+        self._print(text, "dim")
+
+    def rest(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        self.rest()
+        self._console.print(Text.from_ansi("\n".join(closing_lines(result))), soft_wrap=True)
+
+    def _wake(self) -> None:
+        if self._live is None:
+            self._live = Live(
+                get_renderable=self._render, console=self._console, refresh_per_second=REFRESHES_PER_S, transient=False
+            )
+            self._live.start()
+
+    def _print(self, text: str, style: str) -> None:
+        self._console.print(Text(text, style=style), soft_wrap=True)
+
+    # ---- the picture -------------------------------------------------------------------------------------------------
+
+    def _render(self) -> RenderableType:
+        state = self._state
+        if state.created is None:
+            return Text("starting …", style="dim")
+        return Group(self._heading(state), self._steps(state), self._bar(state))
+
+    def _heading(self, state: Execution) -> Text:
+        created = state.facts()
+        heading = Text.assemble((state.title or created.program.name, "bold"), "  ")
+        heading.append(state.status, STATUS_COLOURS.get(state.status, ""))
+        heading.append(f"  {state.id}", "dim")
+        return heading
+
+    def _steps(self, state: Execution) -> Table:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True)
+        table.add_column(justify="right", no_wrap=True, style="dim")
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        rows = list(_visible(state, self._planned))
+        room = max(ROWS_MIN, self._console.height - 5)
+        hidden = len(rows) - room
+        if hidden > 0:
+            rows = _most_telling(rows, state, room)
+            table.add_row(Text(f"  … {hidden} more", style="dim"), "", "")
+        for depth, path in rows:
+            step = state.steps.get(path) or Step(path=path)
+            table.add_row(*self._row(step, depth))
+        return table
+
+    def _row(self, step: Step, depth: int) -> tuple[Text, str, Text]:
+        sign, style = STEP_MARKS[step.status]
+        name = Text.assemble("  " * (depth + 1), (sign, style), " ", label(step.path, depth))
+        if step.total:
+            name.append(f"  {step.ended}/{step.total}", "dim")
+        return name, _took(step), self._remark(step)
+
+    def _remark(self, step: Step) -> Text:
+        match step.status:
+            case "failed" if step.failure is not None:
+                lived = "" if step.critical else "not critical, going on: "
+                return Text(lived + step.failure.message, style="red" if step.critical else "yellow")
+            case "retrying" if step.failure is not None:
+                left_s = max(0.0, (step.due_at or 0) / 1e6 - time.time())
+                return Text(f"attempt {step.attempt} failed, next in {left_s:.0f} s: {step.failure.message}", style="yellow")
+            case "skipped" | "in_doubt":
+                return Text(step.reason, style="dim")
+            case "waiting":
+                return Text(f"waits for {step.name or step.reason}", style="yellow")
+            case "running":
+                return Text(self._said.get(step.path, step.tool if step.kind == "tool" else ""), style="dim")
+            case "completed" if step.attempt > 1:
+                return Text(f"on attempt {step.attempt}", style="dim")
+            case _:
+                return Text("")
+
+    def _bar(self, state: Execution) -> RenderableType:
+        table = Table.grid(padding=(0, 1))
+        elapsed_s = ((state.ended_at or time.time() * 1e6) - (state.started_at or state.last_at)) / 1e6
+        words = f"{state.ended}/{state.total}" if state.total else f"{state.ended} steps"
+        bar = ProgressBar(total=100, completed=percent(state), width=min(40, self._console.width // 2))
+        table.add_row("  ", bar, words, Text(duration(max(0.0, elapsed_s)), style="dim"))
+        return table
+
+
+def _took(step: Step) -> str:
+    if not step.started_at:
+        return ""
+    end_us = step.ended_at or (time.time() * 1e6 if step.status == "running" else 0)
+    return duration((end_us - step.started_at) / 1e6) if end_us else ""
+
+
+def _visible(state: Execution, planned: list[str]) -> list[tuple[int, str]]:
+    """The tree without what lies inside finished steps, and of open ones only what is not finished."""
+    shown: list[tuple[int, str]] = []
+    hidden_below = -1
+    for depth, path in tree([*dict.fromkeys([*planned, *state.steps])]):
+        if hidden_below >= 0 and depth > hidden_below:
+            continue
+        hidden_below = -1
+        step = state.steps.get(path)
+        if step is not None and step.status in STEP_ENDS:
+            hidden_below = depth
+            if depth:
+                continue
+        shown.append((depth, path))
+    return shown
+
+
+def _most_telling(rows: list[tuple[int, str]], state: Execution, room: int) -> list[tuple[int, str]]:
+    """What moves comes first, then what comes next, then what ended last; the order stays."""
+
+    def weight(row: tuple[int, str]) -> int:
+        step = state.steps.get(row[1])
+        if step is None:
+            return 1
+        return 2 if step.status in STEP_ENDS else 0
+
+    positions = sorted(range(len(rows)), key=lambda i: (weight(rows[i]), i if weight(rows[i]) < 2 else -i))[:room]
+    return [rows[i] for i in sorted(positions)]
+
+
+def _planned_steps(state: Execution) -> list[str]:
+    """The steps a plan will take, so that they can be shown before they begin."""
+    created = state.created
+    if created is None or created.program.kind != "plan":
+        return []
+    document: dict[str, Any] = msgspec.json.decode(created.program.source)
+    steps: list[dict[str, Any]] = [*document.get("steps", []), *document.get("finally", [])]
+    return [step["id"] for step in steps if isinstance(step.get("id"), str)]

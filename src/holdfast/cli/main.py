@@ -1,0 +1,116 @@
+"""The `holdfast` command: its families of commands, the options they share, and how errors become words and exit codes.
+
+Heavy imports happen inside the commands, so that `holdfast --help` answers at once. Nothing of Holdfast's own making is
+ever shown as a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import commanding, demo, doctor, looking, running, toolbox
+from holdfast.cli.place import Flags
+from holdfast.core.errors import HoldfastError, UsageError
+
+_SHARED = ("--store", "--folder", "-C")
+
+app = typer.Typer(
+    name="holdfast",
+    help="Run tasks durably: every step is journaled, and a killed task goes on where it was.\n\n"
+    "\b\nExample:\n  holdfast run report.yaml -i topic=tides\n  holdfast list\n  holdfast show @last",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from holdfast.version import VERSION
+
+        print(f"holdfast {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def shared(
+    context: typer.Context,
+    store: Annotated[str | None, typer.Option(help="The journal's file; also HOLDFAST_STORE.")] = None,
+    folder: Annotated[
+        str | None, typer.Option("--folder", "-C", envvar="HOLDFAST_FOLDER", help="Work as if started in this folder.")
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    context.obj = Flags(store=store, folder=folder)
+
+
+for family in (running, looking, commanding, toolbox, doctor, demo):
+    family.register(app)
+
+
+def main() -> None:
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _reader_left()
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        code = app(args=_shared_first(arguments), prog_name="holdfast", standalone_mode=False)
+    except HoldfastError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except BrokenPipeError:
+        return _reader_left()
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except Exception as error:
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        return _wrong_use(error, message())
+    return code if isinstance(code, int) else 0
+
+
+def _wrong_use(error: Exception, message: str) -> int:
+    """What the argument parser refused. An empty message means that the help was printed instead."""
+    command = getattr(getattr(error, "ctx", None), "command_path", "holdfast")
+    if message:
+        print(f"holdfast: {message.rstrip('.')}; `{command} --help` shows how", file=sys.stderr)
+    return 2
+
+
+def _reader_left() -> int:
+    """Whoever read our output is gone, as in `holdfast events ID | head`; the interpreter must not complain either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def _shared_first(arguments: Sequence[str]) -> list[str]:
+    """The shared options may be given anywhere; the parser wants them before the command."""
+    first: list[str] = []
+    rest: list[str] = []
+    given = iter(arguments)
+    for argument in given:
+        if argument == "--":
+            rest += [argument, *given]
+        elif argument in _SHARED:
+            first += [argument, *(value for value in [next(given, None)] if value is not None)]
+        elif argument.startswith(("--store=", "--folder=")):
+            first.append(argument)
+        else:
+            rest.append(argument)
+    return first + rest

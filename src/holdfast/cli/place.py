@@ -1,0 +1,105 @@
+"""Where a command works: the folder, its settings, and the journal, opened as lightly as the command allows.
+
+Looking and commanding need neither the user's modules nor any tool, so a broken module never stands in their way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import typer
+
+from holdfast.core.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.app import Engine
+    from holdfast.engine.engine import Engine as BareEngine
+    from holdfast.journal.liveness import LockFiles
+    from holdfast.settings import Settings
+
+T = TypeVar("T")
+DRIVERS_FOLDER = "drivers"
+
+
+class Flags(NamedTuple):
+    """The options every command shares."""
+
+    store: str | None = None
+    folder: str | None = None
+
+
+def settings_of(context: typer.Context) -> Settings:
+    """The settings that apply; also moves to the folder given with -C, so that every path means the same."""
+    from holdfast.settings import load_settings
+
+    flags: Flags = context.obj
+    if flags.folder is not None:
+        try:
+            os.chdir(flags.folder)
+        except OSError as error:
+            raise UsageError(f"--folder {flags.folder}: {error.strerror}; name a folder that exists") from None
+    return load_settings(Path.cwd(), os.environ, {"store": flags.store})
+
+
+def wait_for(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+@asynccontextmanager
+async def bare_engine(settings: Settings) -> AsyncIterator[BareEngine]:
+    """An engine that looks and commands but drives nothing and knows no tools."""
+    from holdfast.engine.engine import Engine as BareEngine
+    from holdfast.engine.feed import Feed
+    from holdfast.engine.services import Services
+    from holdfast.journal.live import LiveRing
+    from holdfast.journal.sqlite import SqliteStore
+    from holdfast.journal.writer import Writer
+    from holdfast.tools.registry import Registry
+    from holdfast.version import VERSION
+
+    path, locks = existing_store(settings), lock_files(settings)
+    store = SqliteStore(path, may_migrate=lambda: all(locks.is_dead(driver) for driver in locks.everybody()))
+    feed = Feed(LiveRing(path.with_name("live.db")))
+    services = Services(
+        store=store, writer=Writer(store), registry=Registry(), feed=feed, driver="", folder=settings.root, programs={},
+        version=VERSION,
+    )  # fmt: skip
+    services.driver = services.new_id()
+    engine = BareEngine(services, locks, recover="none")
+    await engine.open()
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+@asynccontextmanager
+async def driving_engine(settings: Settings) -> AsyncIterator[Engine]:
+    """An engine with everything, that drives what it is given and the children of that."""
+    from holdfast.app import Engine
+
+    async with Engine(settings=settings, recover="family") as engine:
+        yield engine
+
+
+def existing_store(settings: Settings) -> Path:
+    """The journal's file; looking at a folder must not leave one behind."""
+    path = settings.store_file
+    if path is None:
+        raise UsageError("a store in memory ends with its process; there is nothing to look at, name a file with --store")
+    if path.is_dir():
+        raise UsageError(f"store: {path} is a folder; name a file")
+    if not path.exists():
+        raise NotFound(f"there is no journal at {path} yet; start a task with `holdfast run PLAN`, or name another --store")
+    return path
+
+
+def lock_files(settings: Settings) -> LockFiles:
+    from holdfast.journal.liveness import LockFiles
+
+    return LockFiles(settings.data_folder / DRIVERS_FOLDER)

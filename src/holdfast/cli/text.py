@@ -1,0 +1,134 @@
+"""How values, times and statuses are written for people. Colours only where somebody looks, and never with NO_COLOR."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+VALUE_CHARS_MAX = 200  # of a value shown inside a line; `--json` shows all of it
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+
+STEP_MARKS = {
+    "pending": ("·", "dim"),
+    "running": ("●", "cyan"),
+    "waiting": ("◌", "yellow"),
+    "retrying": ("↻", "yellow"),
+    "completed": ("✔", "green"),
+    "failed": ("✘", "red"),
+    "skipped": ("–", "dim"),
+    "interrupted": ("■", "yellow"),
+    "in_doubt": ("?", "red"),
+}
+_PLAIN_MARKS = {
+    "pending": ".", "running": ">", "waiting": "~", "retrying": "^", "completed": "+", "failed": "x", "skipped": "-",
+    "interrupted": "=", "in_doubt": "?",
+}  # fmt: skip
+STATUS_COLOURS = {
+    "queued": "dim",
+    "running": "cyan",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "interrupted": "yellow",
+    "completed": "green",
+    "failed": "red",
+    "stopped": "red",
+}
+
+
+def is_terminal(stream: TextIO | None = None) -> bool:
+    stream = stream or sys.stdout
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_colours() -> bool:
+    return is_terminal() and not os.environ.get("NO_COLOR")
+
+
+def paint(text: str, style: str) -> str:
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if has_colours() and text else text
+
+
+def mark(status: str) -> str:
+    sign, style = STEP_MARKS.get(status, ("·", "dim"))
+    try:
+        sign.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        sign = _PLAIN_MARKS.get(status, ".")
+    return paint(sign, style)
+
+
+def status_word(status: str) -> str:
+    return paint(status, STATUS_COLOURS.get(status, "bold"))
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def local_time(text: str | None) -> str:
+    at = moment(text)
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""
+
+
+def distance(text: str | None) -> str:
+    """`3 min 10 s ago` or `in 2 h 05 min`, from now."""
+    at = moment(text)
+    if at is None:
+        return ""
+    seconds = (at - datetime.now(UTC)).total_seconds()
+    return f"in {duration(seconds)}" if seconds > 0 else f"{duration(-seconds)} ago"
+
+
+def value(data: Any, limit: int = VALUE_CHARS_MAX) -> str:
+    """A value in one line, cut where it gets long."""
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def json_line(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(", ", ": "))
+
+
+def columns(rows: list[list[str]], styles: dict[int, dict[str, str]] | None = None, width: int = 0) -> list[str]:
+    """Rows as aligned columns, cut to `width` if there is one. `styles` colours a column's words."""
+    if not rows:
+        return []
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines: list[str] = []
+    for row in rows:
+        line, used = "", 0
+        for i, cell in enumerate(row):
+            last = i == len(row) - 1
+            shown = cell if not width or used + len(cell) <= width else cell[: max(0, width - used - 1)] + "…"
+            pad = "" if last else " " * (widths[i] - len(shown) + 2)
+            style = (styles or {}).get(i, {}).get(cell)
+            line += (paint(shown, style) if style else shown) + pad
+            used += widths[i] + 2
+            if width and used >= width:
+                break
+        lines.append(line.rstrip())
+    return lines
+
+
+def terminal_width() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
