@@ -19,9 +19,9 @@ from holdfast.engine import engine as core_engine
 from holdfast.engine.engine import Recovery
 from holdfast.engine.feed import Feed
 from holdfast.engine.run import Run
-from holdfast.engine.services import Clock, Limits, Services, SystemClock
-from holdfast.journal.liveness import InProcess, Liveness, LockFiles
+from holdfast.engine.services import Limits, Services, SystemClock
 from holdfast.journal.live import LiveRing
+from holdfast.journal.liveness import InProcess, Liveness, LockFiles
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.store import Store
@@ -60,7 +60,19 @@ class Engine(core_engine.Engine):
         clock = SystemClock()
         self.preparer = Preparer(registry, self.settings.root, VERSION, clock.now_us)
         opened, liveness, ring = _open_store(self.settings)
-        services = _services(self.settings, registry, opened, Feed(ring), self.preparer, clock, limits)
+        services = Services(
+            store=opened,
+            writer=Writer(opened),
+            registry=registry,
+            feed=Feed(ring),
+            driver="",
+            folder=self.settings.root,
+            programs=self.preparer.kinds(),
+            limits=limits or Limits(**dataclasses.asdict(self.settings.limits)),
+            clock=clock,
+            version=VERSION,
+        )
+        services.driver = services.new_id()
         super().__init__(services, liveness, recover=recover)
 
     async def __aenter__(self) -> Engine:
@@ -118,9 +130,7 @@ class Engine(core_engine.Engine):
             replacing = await self._replaced(execution_id, program, inputs or {})
         return await self.fork(execution_id, at=from_step, replacing=replacing, by=by)
 
-    async def _replaced(
-        self, execution_id: str, program: Subject | None, inputs: Mapping[str, Any]
-    ) -> ev.TaskCreated:
+    async def _replaced(self, execution_id: str, program: Subject | None, inputs: Mapping[str, Any]) -> ev.TaskCreated:
         created = (await self.get(execution_id).state()).facts()
         merged = {**msgspec.json.decode(created.inputs), **inputs}
         subject: Subject = program if program is not None else _subject_of(created)
@@ -152,23 +162,3 @@ def _open_store(settings: Settings) -> tuple[Store, Liveness, LiveRing | None]:
     locks = LockFiles(path.parent / "drivers")
     store = SqliteStore(path, may_migrate=lambda: all(locks.is_dead(driver) for driver in locks.everybody()))
     return store, locks, LiveRing(path.with_name("live.db"))
-
-
-def _services(
-    settings: Settings, registry: Registry, store: Store, feed: Feed, preparer: Preparer, clock: Clock,
-    limits: Limits | None,
-) -> Services:  # fmt: skip
-    services = Services(
-        store=store,
-        writer=Writer(store),
-        registry=registry,
-        feed=feed,
-        driver="",
-        folder=settings.root,
-        programs=preparer.kinds(),
-        limits=limits or Limits(**dataclasses.asdict(settings.limits)),
-        clock=clock,
-        version=VERSION,
-    )
-    services.driver = services.new_id()
-    return services

@@ -127,7 +127,7 @@ def ensure_data_folder(settings: Settings) -> Path:
     return folder
 
 
-# ---- the file --------------------------------------------------------------------------------------------------------
+# ---- the file --------------------------------------------------------------------------------------------------
 
 
 def _find_config(start: Path) -> tuple[Path | None, dict[str, Any]]:
@@ -174,7 +174,7 @@ def _flatten(table: Mapping[str, Any], file: Path) -> Iterator[tuple[str, Any]]:
             yield key, item
 
 
-# ---- the environment -------------------------------------------------------------------------------------------------
+# ---- the environment -------------------------------------------------------------------------------------------
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -204,7 +204,7 @@ def _from_text(kind: Kind, text: str) -> Any:
     return text
 
 
-# ---- values ----------------------------------------------------------------------------------------------------------
+# ---- values ----------------------------------------------------------------------------------------------------
 
 
 def _read(key: str, value: Any, place: str, base: Path) -> Any:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.cli.text import paint, value
+from holdfast.cli.text import paint, parse_value, value
 from holdfast.core.errors import Refused
 from holdfast.engine.run import Run
 
@@ -30,9 +30,10 @@ async def ask_person(run: Run, request: Mapping[str, Any], stop: asyncio.Event) 
         if line is None:
             return True
         word = line.strip()
-        if line == "" or word.lower() in ("l", "later"):
+        is_question = request["kind"] == "question"
+        if not line or (not word if is_question else word.lower() in ("l", "later")):
             return False
-        if word.lower() in ("d", "details") and request["kind"] != "question":
+        if word.lower() in ("d", "details") and not is_question:
             print(json.dumps(request, indent=2, ensure_ascii=False))
             continue
         try:
@@ -59,23 +60,13 @@ async def _settle(run: Run, request: Mapping[str, Any], word: str) -> bool:
             await run.approve(step)
         case "approval" if word.lower() in ("n", "no"):
             await run.deny(step)
-        case "question" if word:
-            await run.answer(step, parse_value(word))
         case "question":
-            return False
+            await run.answer(step, parse_value(word))
         case _ if word in request["remedies"] and request["kind"] != "approval":
             await run.resolve(step, word)
         case _:
             return False
     return True
-
-
-def parse_value(text: str) -> Any:
-    """JSON if it is JSON, and the text itself if not."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 async def _read_line(prompt: str, run: Run, request_id: str, stop: asyncio.Event) -> str | None:

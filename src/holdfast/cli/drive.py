@@ -124,7 +124,7 @@ class Foreground:
         finally:
             feed.unsubscribe(self._run.id, subscription)
 
-    # ---- showing -----------------------------------------------------------------------------------------------------
+    # ---- showing ------------------------------------------------------------------------------------------------
 
     async def _watch(self, since: int) -> None:
         async for watched in self._run.watch(since):
@@ -141,7 +141,7 @@ class Foreground:
                 return watcher.result()
             await asyncio.sleep(0.005)
 
-    # ---- signals -----------------------------------------------------------------------------------------------------
+    # ---- signals ------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -167,7 +167,15 @@ async def is_at_rest(engine: Engine, head: Head) -> bool:
         return False
     if head.wake_at is not None and head.wake_at <= engine.services.clock.now_us():
         return False  # its time has come, or somebody answered: it only has to be driven
-    return all([reason.kind in PEOPLE or await _child_is_at_rest(engine, reason) for reason in head.reasons])
+    if not all([reason.kind in PEOPLE or await _child_is_at_rest(engine, reason) for reason in head.reasons]):
+        return False
+    return not await _is_answered(engine, head)
+
+
+async def _is_answered(engine: Engine, head: Head) -> bool:
+    """Somebody has just answered, and the execution is about to wake up."""
+    unanswered = {asked.request.id for asked in (await engine.get(head.id).state()).open_requests()}
+    return any(reason.kind in PEOPLE and reason.name not in unanswered for reason in head.reasons)
 
 
 async def _child_is_at_rest(engine: Engine, reason: Any) -> bool:

@@ -79,7 +79,7 @@ class LiveView:
     def _print(self, text: str, style: str) -> None:
         self._console.print(Text(text, style=style), soft_wrap=True)
 
-    # ---- the picture -------------------------------------------------------------------------------------------------
+    # ---- the picture --------------------------------------------------------------------------------------------
 
     def _render(self) -> RenderableType:
         state = self._state

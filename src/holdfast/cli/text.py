@@ -105,6 +105,14 @@ def value(data: Any, limit: int = VALUE_CHARS_MAX) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
+def parse_value(text: str) -> Any:
+    """What a person typed: JSON if it is JSON, and the text itself if not."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def json_line(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(", ", ": "))
 

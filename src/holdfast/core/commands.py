@@ -1,7 +1,8 @@
 """What people and programs ask of an execution, and what becomes of it: command × state → events or a refusal.
 
-Every command is idempotent: a second pause is a no-op that says so. A refusal changes nothing and says what to do instead.
-Nothing here knows who drives; the driver, or whoever claims the execution to apply a command, appends the events.
+Every command is idempotent: a second pause is a no-op that says so. A refusal changes nothing and says what to do
+instead. Nothing here knows who drives; the driver, or whoever claims the execution to apply a command, appends the
+events.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.execution import Asked, Execution, Step
+from holdfast.core.failure import Failure
 from holdfast.core.policy import PAUSE_TIMEOUT_S
 
 Verb = Literal[
@@ -58,7 +60,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int = 0
     child_id: str = ""
     status: str = ""
-    failure: ev.Failure | None = None
+    failure: Failure | None = None
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +112,7 @@ def _ended(state: Execution) -> Ruling:
     return _refused(f"the execution is {state.status}; to run it again: holdfast retry {state.id}")
 
 
-# ---- holding and going on ----------------------------------------------------------------------------------------------
+# ---- holding and going on --------------------------------------------------------------------------------------
 
 
 def _pause(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
@@ -155,7 +157,7 @@ def _stop(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     return _applied("stopped", *cut, ev.TaskStopped(at=at, by=by, why=arguments.why))
 
 
-# ---- people answer -------------------------------------------------------------------------------------------------------
+# ---- people answer ---------------------------------------------------------------------------------------------
 
 
 def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
@@ -207,9 +209,7 @@ def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling
     offered = asked.request.remedies
     if arguments.remedy not in offered:
         return _refused(f"{asked.request.path} can be resolved with {', '.join(offered)}; not with {arguments.remedy}")
-    event = ev.RequestAnswered(
-        at=at, request_id=asked.request.id, remedy=arguments.remedy, by=by, data=arguments.data
-    )
+    event = ev.RequestAnswered(at=at, request_id=asked.request.id, remedy=arguments.remedy, by=by, data=arguments.data)
     return _applied(f"resolved {asked.request.path}: {arguments.remedy}", event)
 
 
@@ -245,7 +245,7 @@ def _nothing_to_settle(step: Step, kinds: tuple[str, ...]) -> str:
     return f"step {step.path} is {step.status}; it has no open {' or '.join(kinds)} request"
 
 
-# ---- outside and family --------------------------------------------------------------------------------------------------
+# ---- outside and family ----------------------------------------------------------------------------------------
 
 
 def _send(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
@@ -279,7 +279,7 @@ def _child_ended(state: Execution, arguments: Arguments, by: str, at: int) -> Ru
     return _applied(f"child {child.id} {arguments.status}", event)
 
 
-# ---- words -----------------------------------------------------------------------------------------------------------------
+# ---- words -----------------------------------------------------------------------------------------------------
 
 
 def _by(who: str) -> str:

@@ -1,33 +1,33 @@
 """Every error Holdfast raises on purpose. Each one says whose fault it is, what happened and what to do now.
 
-    BaseException
-    └── Suspended                 a program is put to sleep; user code must not catch it
-    Exception
-    └── HoldfastError
-        ├── UsageError            the caller's mistake; nothing was changed (exit code 2)
-        │   ├── PlanInvalid           every mistake in a plan at once, each with its place
-        │   ├── InputInvalid          an input or argument of the wrong type
-        │   ├── SettingsInvalid       holdfast.toml, environment or flags
-        │   ├── NotFound              no execution, program, tool, step or request of that name
-        │   ├── Refused               an illegal move, such as resuming a completed execution
-        │   ├── ResumeMismatch        the world changed since the execution was recorded
-        │   └── Divergence            a function asked for another step than it recorded
-        ├── JournalError          the store cannot do what it must (exit code 1)
-        │   ├── StoreUnavailable      read-only, full, locked or gone
-        │   ├── StoreCorrupted        bytes that do not match their digests
-        │   ├── SchemaTooNew          written by a newer Holdfast
-        │   └── Fenced                another driver has taken this execution over
-        ├── ExecutionEnded        result() of an execution that did not complete
-        │   ├── ExecutionFailed
-        │   └── ExecutionStopped
-        ├── StepFailed            what a function sees when one of its steps failed for good
-        └── ToolError             raised by tools; carries a category and whether there was an effect
-            ├── Transient             network, unavailable, time-out before anything was sent
-            ├── RateLimited           come back later
-            ├── ResourceShort         memory, disk
-            ├── NotPermitted          credentials or rights
-            ├── Misconfigured         a setting, file or program is missing
-            └── InvalidCall           the arguments make no sense to the tool
+BaseException
+└── Suspended                 a program is put to sleep; user code must not catch it
+Exception
+└── HoldfastError
+    ├── UsageError            the caller's mistake; nothing was changed (exit code 2)
+    │   ├── PlanInvalid           every mistake in a plan at once, each with its place
+    │   ├── InputInvalid          an input or argument of the wrong type
+    │   ├── SettingsInvalid       holdfast.toml, environment or flags
+    │   ├── NotFound              no execution, program, tool, step or request of that name
+    │   ├── Refused               an illegal move, such as resuming a completed execution
+    │   ├── ResumeMismatch        the world changed since the execution was recorded
+    │   └── Divergence            a function asked for another step than it recorded
+    ├── JournalError          the store cannot do what it must (exit code 1)
+    │   ├── StoreUnavailable      read-only, full, locked or gone
+    │   ├── StoreCorrupted        bytes that do not match their digests
+    │   ├── SchemaTooNew          written by a newer Holdfast
+    │   └── Fenced                another driver has taken this execution over
+    ├── ExecutionEnded        result() of an execution that did not complete
+    │   ├── ExecutionFailed
+    │   └── ExecutionStopped
+    ├── StepFailed            what a function sees when one of its steps failed for good
+    └── ToolError             raised by tools; carries a category and whether there was an effect
+        ├── Transient             network, unavailable, time-out before anything was sent
+        ├── RateLimited           come back later
+        ├── ResourceShort         memory, disk
+        ├── NotPermitted          credentials or rights
+        ├── Misconfigured         a setting, file or program is missing
+        └── InvalidCall           the arguments make no sense to the tool
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every fact that can be journaled, and the live frames that are only shown.
 
-Events are in the past tense and never change once a release has written them: a new shape gets a new schema version and
-an upcaster (journal/codec.py). Times are whole microseconds since 1970, UTC. Values (`Raw`) are JSON bytes, kept as they
-were written, so that the first run and every replay see the same value.
+Events are in the past tense and never change once a release has written them: a new shape gets a new schema version
+and an upcaster (journal/codec.py). Times are whole microseconds since 1970, UTC. Values (`Raw`) are JSON bytes, kept as
+they were written, so that the first run and every replay see the same value.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
 
 
-# ---- the task ------------------------------------------------------------------------------------------------------
+# ---- the task --------------------------------------------------------------------------------------------------
 
 
 class TaskCreated(Event, frozen=True, gc=False, tag="task:created"):
@@ -167,7 +167,7 @@ class TaskError(Event, frozen=True, gc=False, tag="task:error"):
     path: str = ""
 
 
-# ---- steps ---------------------------------------------------------------------------------------------------------
+# ---- steps -----------------------------------------------------------------------------------------------------
 
 
 class StepStarted(Event, frozen=True, gc=False, tag="step:started"):
@@ -267,7 +267,7 @@ class StepDiverged(Event, frozen=True, gc=False, tag="step:diverged"):
     attempted: str
 
 
-# ---- people --------------------------------------------------------------------------------------------------------
+# ---- people ----------------------------------------------------------------------------------------------------
 
 
 class ApprovalRequested(Event, frozen=True, gc=False, tag="approval:requested"):
@@ -305,7 +305,7 @@ class RequestAnswered(Event, frozen=True, gc=False, tag="request:answered"):
     data: Raw | None = None
 
 
-# ---- outside and family --------------------------------------------------------------------------------------------
+# ---- outside and family ----------------------------------------------------------------------------------------
 
 
 class EventReceived(Event, frozen=True, gc=False, tag="event:received"):
@@ -358,9 +358,7 @@ StepEvent = (
     | StepNoted
     | StepDiverged
 )
-PeopleEvent = (
-    ApprovalRequested | ApprovalGranted | ApprovalDenied | ApprovalExpired | RequestOpened | RequestAnswered
-)
+PeopleEvent = ApprovalRequested | ApprovalGranted | ApprovalDenied | ApprovalExpired | RequestOpened | RequestAnswered
 OtherEvent = EventReceived | ChildStarted | ChildEnded | PlanExtended
 AnyEvent = TaskEvent | StepEvent | PeopleEvent | OtherEvent
 
@@ -370,7 +368,7 @@ def name_of(event: Event) -> str:
     return str(type(event).__struct_config__.tag)
 
 
-# ---- live frames: shown to watchers while they look, never journaled -------------------------------------------------
+# ---- live frames: shown to watchers while they look, never journaled -------------------------------------------
 
 Phase = Literal["preparing", "running", "waiting", "finishing"]
 

@@ -16,6 +16,7 @@ from holdfast.core import events as ev
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.failure import Category, Failure
 from holdfast.core.lifecycle import ENDS, NEW, STEP_MOVES, TASK_MOVES, StepStatus
+from holdfast.core.policy import Effect
 
 ATTEMPTS_KEPT = 20  # of each step, for people to look at; the events hold all of them
 
@@ -36,7 +37,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     tool: str = ""
     kind: ev.StepKind = "tool"
     status: StepStatus = "pending"
-    effect: ev.Effect = "read"
+    effect: Effect = "read"
     title: str = ""
     digest: str = ""
     arguments: Raw | None = None  # only while it is not ended: the events keep it for ever
@@ -141,13 +142,12 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def apply(state: Execution, event: ev.Event, seq: int) -> None:
-    """Fold one event into the state. An event that cannot follow is refused, so that no bad history is ever built on."""
+    """Fold one event into the state. An event that cannot follow is refused: no bad history is ever built on."""
     if seq != state.seq + 1:
         raise StoreCorrupted(f"execution {state.id}: event {seq} follows event {state.seq}; numbers must have no gaps")
     _FOLD[type(event)](state, event)
     state.seq = seq
-    if event.at > state.last_at:
-        state.last_at = event.at
+    state.last_at = max(state.last_at, event.at)
 
 
 def percent(state: Execution) -> float:
@@ -171,7 +171,7 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-# ---- moving ----------------------------------------------------------------------------------------------------------
+# ---- moving ----------------------------------------------------------------------------------------------------
 
 
 def _enter(state: Execution, tag: str) -> None:
@@ -223,7 +223,7 @@ def _end_attempt(step: Step, event: Any, outcome: str, failure: Failure | None =
         attempt.message = failure.message
 
 
-# ---- the task ----------------------------------------------------------------------------------------------------------
+# ---- the task --------------------------------------------------------------------------------------------------
 
 
 def _created(state: Execution, event: ev.TaskCreated) -> None:
@@ -295,7 +295,7 @@ def _error(state: Execution, event: ev.TaskError) -> None:
     _task_end(state, event.at)
 
 
-# ---- steps -------------------------------------------------------------------------------------------------------------
+# ---- steps -----------------------------------------------------------------------------------------------------
 
 
 def _step_started(state: Execution, event: ev.StepStarted) -> None:
@@ -404,7 +404,7 @@ def _step_diverged(state: Execution, event: ev.StepDiverged) -> None:
     state.steps[event.path].diverged = True
 
 
-# ---- people ------------------------------------------------------------------------------------------------------------
+# ---- people ----------------------------------------------------------------------------------------------------
 
 
 def _asked(state: Execution, event: ev.ApprovalRequested | ev.RequestOpened) -> None:
@@ -442,7 +442,7 @@ def _request_answered(state: Execution, event: ev.RequestAnswered) -> None:
     _answer(state, event.request_id, event.remedy, event.by, "", event.data)
 
 
-# ---- outside and family ------------------------------------------------------------------------------------------------
+# ---- outside and family ----------------------------------------------------------------------------------------
 
 
 def _received(state: Execution, event: ev.EventReceived) -> None:
@@ -497,4 +497,3 @@ _FOLD: dict[type[ev.Event], Callable[[Execution, Any], None]] = {
     ev.PlanExtended: _extended,
 }
 assert set(_FOLD) == set(ev.AnyEvent.__args__), "every event needs its fold"
-

@@ -1,7 +1,7 @@
 """The transition tables: which event moves which status. Everything about status lives here.
 
-Each status is entered by exactly one kind of event, so a history says without doubt how an execution came to be where it
-is. The diagrams in the documentation are drawn from these tables (`mermaid`).
+Each status is entered by exactly one kind of event, so a history says without doubt how an execution came to be where
+it is. The diagrams in the documentation are drawn from these tables (`mermaid`).
 """
 
 from __future__ import annotations

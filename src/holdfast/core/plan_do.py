@@ -53,7 +53,7 @@ class Doing:
         self._problems = problems
         self._template = template
 
-    # ---- tools -------------------------------------------------------------------------------------------------------
+    # ---- tools --------------------------------------------------------------------------------------------------
 
     def tool(self, fields: Fields, scope: Scope, optional: bool) -> dict[str, Any]:
         name = fields.text("tool", "the name of a tool")
@@ -171,7 +171,7 @@ class Doing:
             max_s=BACKOFF_MAX_S if most is None else most,
         )
 
-    # ---- people, time, children --------------------------------------------------------------------------------------
+    # ---- people, time, children ---------------------------------------------------------------------------------
 
     def approval(self, fields: Fields, scope: Scope) -> PlanApproval | None:
         value = fields.get("approval")

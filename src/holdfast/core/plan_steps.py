@@ -90,7 +90,7 @@ class StepsReader:
         ]
         return tuple(steps), here
 
-    # ---- first pass: ids and needs -----------------------------------------------------------------------------------
+    # ---- first pass: ids and needs ------------------------------------------------------------------------------
 
     def _identify(self, value: Any, place: str, scope: Scope, taken: set[str]) -> dict[str, Fields]:
         if not isinstance(value, list) or not value:
@@ -158,7 +158,7 @@ class StepsReader:
                 self._problems.note(at, f"no step called {quoted(need)}{near}")
         return tuple(found)
 
-    # ---- second pass: everything else --------------------------------------------------------------------------------
+    # ---- second pass: everything else ---------------------------------------------------------------------------
 
     def _step(self, step_id: str, fields: Fields, needs: tuple[str, ...], here: Scope, per_item: Scope) -> PlanStep:
         kind = self._kind(fields)

@@ -45,6 +45,7 @@ class Driver:
         self._task: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         self._active = 0
+        self._resting: asyncio.Event | None = None  # set when a closing driver has nothing running any more
         self._waits: set[waits.Wait] = set()
         self._going = asyncio.Event()
         self._quiet_timer: asyncio.TimerHandle | None = None
@@ -56,7 +57,7 @@ class Driver:
         log.on_lost = self._lost
         log.on_durable = self._durable
 
-    # ---- the story -----------------------------------------------------------------------------------------------
+    # ---- the story ----------------------------------------------------------------------------------------------
 
     async def drive(self) -> None:
         """From claim to wait or end. Afterwards nothing of the execution is held."""
@@ -130,7 +131,7 @@ class Driver:
         task.cancel()
         await asyncio.wait({task}, timeout=self.services.limits.interrupt_grace_s)
 
-    # ---- the journal ---------------------------------------------------------------------------------------------
+    # ---- the journal --------------------------------------------------------------------------------------------
 
     def now_us(self) -> int:
         """The time of the next event: never before the last one."""
@@ -171,7 +172,7 @@ class Driver:
     def _durable(self, status_moved: bool) -> None:
         self.services.feed.notify(self.state.id, status=status_moved)
 
-    # ---- gates -----------------------------------------------------------------------------------------------------
+    # ---- gates --------------------------------------------------------------------------------------------------
 
     async def admit(self) -> None:
         """Let a step begin: not while paused, not while letting go; wake up first if the execution waits."""
@@ -191,10 +192,13 @@ class Driver:
 
     def idle(self) -> None:
         self._active -= 1
-        if self._active == 0 and (self._waits or self.state.status == "paused"):
-            self._look_for_quiet()
+        if self._active == 0:
+            if self._waits or self.state.status == "paused":
+                self._look_for_quiet()
+            if self._resting is not None:
+                self._resting.set()
 
-    # ---- waiting -----------------------------------------------------------------------------------------------------
+    # ---- waiting ------------------------------------------------------------------------------------------------
 
     async def park(self, wait: waits.Wait) -> None:
         """Sleep until the wait is ready. It holds no place, and may be cut short and replayed."""
@@ -267,7 +271,7 @@ class Driver:
     async def wait_due(self, step: Step) -> None:
         await waits.due(self, step)
 
-    # ---- commands ----------------------------------------------------------------------------------------------------
+    # ---- commands -----------------------------------------------------------------------------------------------
 
     def deliver(self, commands: Sequence[Command]) -> None:
         """Commands for this execution, oldest first."""
@@ -304,9 +308,11 @@ class Driver:
         if self.cause is not None:
             return
         self.cause = "closing"
-        give_up = self._loop.time() + self.services.limits.drain_s
-        while self._active and self._loop.time() < give_up and self.log.error is None:
-            await asyncio.sleep(0.01)
+        if self._active:
+            self._resting = asyncio.Event()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.services.limits.drain_s):
+                    await self._resting.wait()
         await self._cancel_program()
         if self.log.error is None:
             cut = close_attempts(self.state, self.now_us(), "the engine was closed while it ran")
@@ -322,7 +328,7 @@ class Driver:
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
 
-    # ---- family ------------------------------------------------------------------------------------------------------
+    # ---- family -------------------------------------------------------------------------------------------------
 
     def _tell_parent(self, event: ev.TaskCompleted | ev.TaskError) -> list[Command]:
         return end_of_child(self.state, event)
@@ -339,7 +345,7 @@ class Driver:
     async def wait_child(self, path: str) -> Child:
         return await waits.child(self, path)
 
-    # ---- what programs ask for -----------------------------------------------------------------------------------------
+    # ---- what programs ask for ----------------------------------------------------------------------------------
 
     async def perform(self, call: StepCall) -> Outcome:
         return await perform(self, call)
@@ -401,7 +407,7 @@ class Driver:
                 if not future.done():
                     future.set_result(None)
 
-    # ---- what tools say, and what watchers see -------------------------------------------------------------------------
+    # ---- what tools say, and what watchers see ------------------------------------------------------------------
 
     def make_call(self, path: str, attempt: int, notes: Raw | None) -> Call:
         data = msgspec.json.decode(notes) if notes is not None else None

@@ -43,7 +43,7 @@ log = logging.getLogger("holdfast")
 
 
 class Engine:
-    """`recover`: "all" takes up every execution it can run, "family" only its own and their children, "none" nothing."""
+    """`recover`: "all" takes up every execution it can run, "family" its own and their children, "none" nothing."""
 
     def __init__(self, services: Services, liveness: Liveness, *, recover: Recovery = "all") -> None:
         self.services = services
@@ -64,7 +64,7 @@ class Engine:
         self._liveness.register(self.services.driver)
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="holdfast-keeper")
 
-    # ---- starting ----------------------------------------------------------------------------------------------------
+    # ---- starting -----------------------------------------------------------------------------------------------
 
     async def submit(self, created: ev.TaskCreated, blobs: Sequence[tuple[str, bytes]] = (),
                      copied: Sequence[ev.Event] = (), program: Program | None = None) -> Run:  # fmt: skip
@@ -74,9 +74,7 @@ class Engine:
         execution_id = self.services.new_id()
         self._family.add(execution_id)
         slot = Slot(self._slots, held=False)
-        at_once = (
-            program is not None and not created.hold and created.concurrency is None and self._slots.free > 0
-        )
+        at_once = program is not None and not created.hold and created.concurrency is None and self._slots.free > 0
         events: list[ev.Event] = [created, *copied]
         if at_once:
             await slot.acquire()
@@ -114,7 +112,7 @@ class Engine:
         self._family.add(execution_id)
         self._look_now.set()
 
-    # ---- looking -----------------------------------------------------------------------------------------------------
+    # ---- looking ------------------------------------------------------------------------------------------------
 
     def get(self, execution_id: str) -> Run:
         return Run(self, execution_id)
@@ -154,7 +152,7 @@ class Engine:
             "watchers": self.services.feed.watchers,
         }
 
-    # ---- commanding ----------------------------------------------------------------------------------------------------
+    # ---- commanding ---------------------------------------------------------------------------------------------
 
     async def command(
         self, execution_id: str, verb: Verb, *, by: str = "", command_id: str = "", **arguments: Any
@@ -224,7 +222,7 @@ class Engine:
         _, state = new_execution("preview", [fresh, *copied])
         return await self.submit(fresh, blobs, copied, kind.open(fresh, state))
 
-    # ---- driving -------------------------------------------------------------------------------------------------------
+    # ---- driving ------------------------------------------------------------------------------------------------
 
     def _drive(self, driver: Driver) -> None:
         execution_id = driver.state.id
@@ -252,7 +250,7 @@ class Engine:
             self._problems.clear()
         self._problems[execution_id] = problem
 
-    # ---- keeping -------------------------------------------------------------------------------------------------------
+    # ---- keeping ------------------------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
         """Notice what others wrote, whose time has come, and who died."""
@@ -341,7 +339,7 @@ class Engine:
         await slot.acquire()
         self._drive(Driver(self.services, taken.log, program, slot))
 
-    # ---- closing -------------------------------------------------------------------------------------------------------
+    # ---- closing ------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Let running steps finish for a while, release every execution, and leave nothing behind."""

@@ -1,4 +1,4 @@
-"""Events and live frames to watchers. The feed has no memory of its own: durable events come from the journal by number.
+"""Events and live frames to watchers. The feed has no memory of its own: durable events come from the journal.
 
 A watcher is told that something changed and then reads the journal, so it can neither miss an event nor see one before
 it is on disk. Live frames are extra: bounded, dropped when a watcher is slow, and never shown before the durable event
@@ -140,7 +140,8 @@ async def watch(
             subscription.changed.clear()
             if feed.ring is not None and not is_local:
                 feed.ring.announce(execution_id)
-                for ring_cursor, frame in feed.ring.read(execution_id, ring_cursor):
+                for number, frame in feed.ring.read(execution_id, ring_cursor):
+                    ring_cursor = number
                     subscription.frames.append(frame)
             ended = False
             while True:

@@ -36,7 +36,8 @@ async def copied_events(
 def _before(events: Sequence[ev.AnyEvent], at_step: str) -> list[ev.AnyEvent]:
     paths = [getattr(event, "path", "") for event in events]
     if at_step not in paths:
-        raise NotFound(f'there is no step "{at_step}" in this execution{did_you_mean(at_step, sorted(set(paths) - {""}))}')
+        meant = did_you_mean(at_step, sorted(set(paths) - {""}))
+        raise NotFound(f'there is no step "{at_step}" in this execution{meant}')
     return list(events[: paths.index(at_step)])
 
 

@@ -63,7 +63,9 @@ class Steps(Protocol):
         """Run a tool, or answer from history."""
         ...
 
-    def open(self, path: str, kind: ev.StepKind, *, total: int = 0, title: str = "", arguments: bytes = b"null") -> None:
+    def open(
+        self, path: str, kind: ev.StepKind, *, total: int = 0, title: str = "", arguments: bytes = b"null"
+    ) -> None:
         """Begin a step that contains others. Does nothing if it has begun already."""
         ...
 

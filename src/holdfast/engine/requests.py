@@ -102,6 +102,15 @@ def ask_alone(run: Driver, path: str, approval: Approval, title: str) -> None:
     run.append(waiting, ev.ApprovalRequested(at=at, request=request))
 
 
+def denied(remedy: str, by: str, why: str) -> Failure:
+    """The failure of a step that a person, or silence, said no to."""
+    if remedy == "expired":
+        message = "nobody approved it in time, and silence is a no"
+    else:
+        message = f"denied{f' by {by}' if by else ''}{f': {why}' if why else ''}"
+    return Failure(category="permission", message=message, error="Denied", happened="nothing")
+
+
 def _fallback(call: StepCall, step: Step) -> tuple[str, ...]:
     return ("fallback",) if step.fallback < len(call.fallbacks) else ()
 

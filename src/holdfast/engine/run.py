@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,7 +33,7 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({self.id!r})"
 
-    # ---- looking ---------------------------------------------------------------------------------------------------
+    # ---- looking ------------------------------------------------------------------------------------------------
 
     async def head(self) -> Head:
         return await self._engine.services.store.head(self.id)
@@ -63,14 +63,15 @@ class Run:
         if state.failure is not None:
             raise ExecutionFailed(state.failure)
         if state.status == "stopped":
-            raise ExecutionStopped(f"stopped{f' by {state.by}' if state.by else ''}{f': {state.why}' if state.why else ''}")
+            who, why = f" by {state.by}" if state.by else "", f": {state.why}" if state.why else ""
+            raise ExecutionStopped(f"stopped{who}{why}")
         return msgspec.json.decode(await fetch_value(self._engine.services.store, state.output))
 
     async def settled(self) -> Head:
         """Wait until the execution has ended or only a person can move it."""
         return await self._wait(is_settled)
 
-    async def _wait(self, enough: Any) -> Head:
+    async def _wait(self, enough: Callable[[Head], bool]) -> Head:
         services = self._engine.services
         subscription = services.feed.subscribe(self.id, status_only=True)
         try:
@@ -84,7 +85,7 @@ class Run:
         finally:
             services.feed.unsubscribe(self.id, subscription)
 
-    # ---- commanding --------------------------------------------------------------------------------------------------
+    # ---- commanding ---------------------------------------------------------------------------------------------
 
     async def command(self, verb: Any, *, by: str = "", id: str = "", **arguments: Any) -> Answer:
         """Give a command and wait for its answer; `id` makes giving it twice the same as once."""

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+
 from holdfast.core import events as ev
 from holdfast.core.errors import Divergence, HoldfastError, InvalidCall, ToolError
 from holdfast.core.execution import Step
@@ -36,7 +37,7 @@ from holdfast.core.failure import (
 )
 from holdfast.core.policy import STEP_TIMEOUT_S, Approval, Effect
 from holdfast.engine.program import Outcome, StepCall
-from holdfast.engine.requests import ask_for_approval, ask_for_correction, ask_in_doubt
+from holdfast.engine.requests import ask_for_approval, ask_for_correction, ask_in_doubt, denied
 from holdfast.journal.store import CacheItem
 from holdfast.tools.call import Call, DidNotHappen, Happened
 from holdfast.tools.tool import Tool
@@ -93,7 +94,7 @@ class _Runner:
         self.digest = digest
         self.asked = asked
 
-    # ---- one move per status ---------------------------------------------------------------------------------------
+    # ---- one move per status ------------------------------------------------------------------------------------
 
     async def begin(self, step: Step | None) -> None:
         """Nothing has happened yet: a person's yes, a cached answer, or the first attempt."""
@@ -114,7 +115,7 @@ class _Runner:
                 arguments = await self.run.value(asked.data) if asked.data is not None else self.asked
                 await self._attempt(step, arguments)
             else:
-                self._fail(step, _denied(asked.remedy, asked.by, asked.why), by=asked.by)
+                self._fail(step, denied(asked.remedy, asked.by, asked.why), by=asked.by)
         else:
             await self._remedy(step)
 
@@ -154,7 +155,7 @@ class _Runner:
         else:
             ask_in_doubt(self.run, self.call, step)
 
-    # ---- gates -------------------------------------------------------------------------------------------------------
+    # ---- gates --------------------------------------------------------------------------------------------------
 
     def _needed_approval(self) -> Approval | None:
         approval = self.call.policy.approval or self.call.tool.approval
@@ -182,7 +183,7 @@ class _Runner:
         parts = msgspec.json.encode([owner, self.call.tool.name, self.call.tool.version, self.digest])
         return blake2b(parts, digest_size=16).hexdigest()
 
-    # ---- the attempt -------------------------------------------------------------------------------------------------
+    # ---- the attempt --------------------------------------------------------------------------------------------
 
     async def _attempt(self, step: Step | None, arguments: bytes) -> None:
         run, call = self.run, self.call
@@ -272,7 +273,7 @@ class _Runner:
             return encode(fallback.arguments, f"the fallback arguments of {step.path}")
         return await self.run.value(step.arguments) if step.arguments is not None else self.asked
 
-    # ---- what follows a failure --------------------------------------------------------------------------------------
+    # ---- what follows a failure ---------------------------------------------------------------------------------
 
     def _failed(
         self, failure: Failure, tool: Tool[..., Any], effect: Effect, number: int, started_at: int, duration_us: int
@@ -306,9 +307,7 @@ class _Runner:
         affects = self.call.affects() if self.call.affects is not None else ()
         return msgspec.structs.replace(failure, affects=affects)
 
-    def _fail(
-        self, step: Step, failure: Failure, *, by: str = "", started_at: int = 0, duration_us: int = 0
-    ) -> None:
+    def _fail(self, step: Step, failure: Failure, *, by: str = "", started_at: int = 0, duration_us: int = 0) -> None:
         remedies = failure.remedies or (("retry",) if self.call.critical else ())
         described = msgspec.structs.replace(self._described(failure), remedies=remedies)
         self.run.append(
@@ -337,7 +336,7 @@ class _Runner:
         with suppress(Exception):  # if it did not help, the next attempt says so
             await tool.run_refresh(tool.validate(msgspec.json.decode(arguments)), call)
 
-    # ---- ways out ----------------------------------------------------------------------------------------------------
+    # ---- ways out -----------------------------------------------------------------------------------------------
 
     async def _verify(self, step: Step) -> None:
         run = self.run
@@ -426,14 +425,6 @@ def _tally(step: Step) -> Tally:
     )
 
 
-def _denied(remedy: str, by: str, why: str) -> Failure:
-    if remedy == "expired":
-        message = "nobody approved it in time, and silence is a no"
-    else:
-        message = f"denied{f' by {by}' if by else ''}{f': {why}' if why else ''}"
-    return Failure(category="permission", message=message, error="Denied", happened="nothing")
-
-
 def _doubtful(step: Step) -> str:
     return f"it may or may not have happened ({step.reason})"
 
@@ -452,9 +443,7 @@ async def _diverged(run: Driver, call: StepCall, step: Step, digest: str, asked:
     """The program asks for something else than it did. A function must not go on; in a plan, what happened counts."""
     if not call.strict:
         if not step.diverged:
-            run.append(
-                ev.StepDiverged(at=run.now_us(), path=call.path, recorded=step.digest, attempted=digest)
-            )
+            run.append(ev.StepDiverged(at=run.now_us(), path=call.path, recorded=step.digest, attempted=digest))
         return
     recorded = await run.recorded_start(call.path)
     raise Divergence(

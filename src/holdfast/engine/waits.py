@@ -17,7 +17,7 @@ from holdfast.core.execution import Child, Step
 from holdfast.core.failure import Failure
 from holdfast.core.policy import Approval
 from holdfast.engine.program import ChildTask, Outcome
-from holdfast.engine.requests import ask_alone, ask_question
+from holdfast.engine.requests import ask_alone, ask_question, denied
 from holdfast.engine.step import outcome_of
 from holdfast.journal.log import new_execution
 
@@ -136,9 +136,8 @@ async def event(run: Driver, path: str, name: str, due_at: int | None) -> Outcom
             first = received[0]
             run.append(ev.StepCompleted(at=run.now_us(), path=path, output=first.data, consumed=first.seq))
         else:
-            failure = Failure(
-                category="timeout", message=f'no event "{name}" arrived in time', error="TimeoutError", happened="nothing"
-            )
+            message = f'no event "{name}" arrived in time'
+            failure = Failure(category="timeout", message=message, error="TimeoutError", happened="nothing")
             run.append(ev.StepFailed(at=run.now_us(), path=path, failure=failure))
 
     return await _as_step(run, path, work)
@@ -156,10 +155,7 @@ async def approval(run: Driver, path: str, wanted: Approval, title: str) -> Outc
         if asked.remedy == "granted":
             run.append(ev.StepCompleted(at=at, path=path, output=Raw(b"true"), by=asked.by))
         else:
-            who = f" by {asked.by}" if asked.by else ""
-            why = f": {asked.why}" if asked.why else ""
-            message = f"denied{who}{why}" if asked.remedy == "denied" else "nobody approved it in time, and silence is a no"
-            failure = Failure(category="permission", message=message, error="Denied", happened="nothing")
+            failure = denied(asked.remedy, asked.by, asked.why)
             run.append(ev.StepFailed(at=at, path=path, failure=failure, by=asked.by))
 
     return await _as_step(run, path, work)

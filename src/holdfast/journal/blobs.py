@@ -1,7 +1,7 @@
 """Large values: an event carries a reference, the bytes lie in the store under their digest.
 
-A reference is written exactly as `Blob` encodes. A value of the user's that happens to begin the same way is stored as a
-blob itself, so that a reference is never mistaken.
+A reference is written exactly as `Blob` encodes. A value of the user's that happens to begin the same way is stored as
+a blob itself, so that a reference is never mistaken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.core.policy import INLINE_BYTES_MAX
 from holdfast.journal.store import Store
 
 _MARK = b'{"holdfast":"blob"'
-_NEAR_BYTES_MAX = 16 * 1024 * 1024  # recently written blobs kept at hand, so that a program reads its own output at once
+_NEAR_BYTES_MAX = 16 * 1024 * 1024  # recent blobs kept at hand, so that a program reads its own output at once
 
 
 class Blobs:

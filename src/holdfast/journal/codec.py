@@ -64,7 +64,7 @@ def decode(row: Row, upcasters: Mapping[int, Upcaster] = UPCASTERS) -> AnyEvent:
             return _decoder.decode(row.body)
         if row.version > SCHEMA_VERSION:
             raise SchemaTooNew(
-                f"event {row.seq} has schema version {row.version}, this Holdfast knows {SCHEMA_VERSION}; upgrade Holdfast"
+                f"event {row.seq} has schema version {row.version}, this Holdfast knows {SCHEMA_VERSION}; upgrade it"
             )
         body = msgspec.json.decode(row.body)
         for version in range(row.version, SCHEMA_VERSION):
@@ -86,7 +86,7 @@ def verify(rows: Iterable[Row], after: int, chain: bytes) -> bytes:
     return chain
 
 
-# ---- snapshots: the folded state, written down ---------------------------------------------------------------------------
+# ---- snapshots: the folded state, written down -----------------------------------------------------------------
 
 
 class Snapshot(NamedTuple):

@@ -10,6 +10,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -25,7 +26,9 @@ _decoder: msgspec.json.Decoder[AnyFrame] = msgspec.json.Decoder(AnyFrame)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS watching (execution_id TEXT PRIMARY KEY, until REAL NOT NULL, by INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS frames (num INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS frames (
+    num INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL, body BLOB NOT NULL
+);
 CREATE INDEX IF NOT EXISTS frames_place ON frames (execution_id, num);
 """
 
@@ -35,23 +38,23 @@ class LiveRing:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection: apsw.Connection | None = None
+        self._connection: Any = None
         self._watched: frozenset[str] = frozenset()
         self._looked = float("-inf")
         self._announced: dict[str, float] = {}
         self._pending: list[tuple[str, bytes]] = []
 
-    def _open(self) -> apsw.Connection | None:
+    def _open(self) -> Any:
         if self._connection is None:
             with suppress(apsw.Error, OSError):
-                connection = apsw.Connection(str(self._path))
+                connection: Any = apsw.Connection(str(self._path))
                 connection.set_busy_timeout(5)
                 connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF")
                 connection.execute(_SCHEMA)
                 self._connection = connection
         return self._connection
 
-    # ---- for those who drive -----------------------------------------------------------------------------------------
+    # ---- for those who drive ------------------------------------------------------------------------------------
 
     def is_watched(self, execution_id: str) -> bool:
         return execution_id in self._watched
@@ -87,7 +90,7 @@ class LiveRing:
             connection.executemany("INSERT INTO frames (execution_id, body) VALUES (?, ?)", pending)
             connection.execute("DELETE FROM frames WHERE num <= (SELECT max(num) FROM frames) - ?", (RING_FRAMES,))
 
-    # ---- for those who watch -----------------------------------------------------------------------------------------
+    # ---- for those who watch ------------------------------------------------------------------------------------
 
     def announce(self, execution_id: str) -> None:
         """Say that this process watches; good for a few seconds."""

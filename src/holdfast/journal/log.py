@@ -164,7 +164,7 @@ def open_stored(stored: Stored) -> tuple[Execution, bytes]:
         apply(state, decode(row), row.seq)
     if state.seq != head.seq or end != head.digest:
         raise StoreCorrupted(
-            f"execution {head.id} has {state.seq} events on disk, its head says {head.seq}; the end of its journal is lost"
+            f"execution {head.id} has {state.seq} events, its head says {head.seq}; the end of its journal is lost"
         )
     return state, end
 
@@ -179,9 +179,7 @@ async def read_state(store: Store, execution_id: str) -> tuple[Head, Execution, 
         return (stored.head, *open_stored(Stored(stored.head, None, rows[: stored.head.seq])))
 
 
-async def read_events(
-    store: Store, execution_id: str, after: int, limit: int = -1
-) -> list[tuple[int, ev.AnyEvent]]:
+async def read_events(store: Store, execution_id: str, after: int, limit: int = -1) -> list[tuple[int, ev.AnyEvent]]:
     """Numbered events after `after`, verified."""
     chain, rows = await store.events(execution_id, after, limit)
     verify(rows, after, chain)

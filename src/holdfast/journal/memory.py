@@ -27,7 +27,7 @@ class MemoryStore:
         self._cache: dict[str, tuple[bytes, int]] = {}
         self._version = 0
 
-    # ---- writing -------------------------------------------------------------------------------------------------
+    # ---- writing ------------------------------------------------------------------------------------------------
 
     async def commit(self, writes: Sequence[Write]) -> list[Written]:
         self._version += 1
@@ -113,7 +113,7 @@ class MemoryStore:
     async def quarantine(self, execution_id: str, why: str) -> None:
         self._heads[execution_id].quarantined = why
 
-    # ---- reading -------------------------------------------------------------------------------------------------
+    # ---- reading ------------------------------------------------------------------------------------------------
 
     def _head(self, execution_id: str) -> Head:
         try:

@@ -46,22 +46,23 @@ class SqliteStore:
         with explaining(path):
             fresh = not path.exists()
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = self._connect()
+            self._writer: Any = self._connect()
             _migrate(self._writer, path, may_migrate)
-            self._reader = self._connect()
-            self._watcher = self._connect()
+            self._reader: Any = self._connect()
+            self._watcher: Any = self._connect()
             if fresh:
                 _sync_folder(path.parent)
         self._committer = Committer(self._writer)
 
-    def _connect(self) -> apsw.Connection:
-        connection = apsw.Connection(str(self.path))
+    def _connect(self) -> Any:
+        """Typed loosely: apsw's stubs leave the types of bindings and rows open."""
+        connection: Any = apsw.Connection(str(self.path))
         connection.set_busy_timeout(0)
         for pragma in _PRAGMAS:
             _patiently(lambda pragma=pragma: connection.execute(f"PRAGMA {pragma}").fetchall())
         return connection
 
-    # ---- writing -------------------------------------------------------------------------------------------------
+    # ---- writing ------------------------------------------------------------------------------------------------
 
     async def commit(self, writes: Sequence[Write]) -> list[Written]:
         return await self._in_thread(self._writing, lambda: self._commit(writes))
@@ -88,7 +89,7 @@ class SqliteStore:
 
         await self._in_thread(self._writing, write)
 
-    # ---- reading -------------------------------------------------------------------------------------------------
+    # ---- reading ------------------------------------------------------------------------------------------------
 
     async def load(self, execution_id: str) -> Stored:
         return await self._read(lambda: self._load(execution_id))
@@ -210,7 +211,7 @@ class SqliteStore:
             with suppress(apsw.Error):
                 connection.close()
 
-    # ---- threads -------------------------------------------------------------------------------------------------
+    # ---- threads ------------------------------------------------------------------------------------------------
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await self._in_thread(self._reading, lambda: _patiently(work))
@@ -236,7 +237,7 @@ _PRAGMAS = (
 )
 
 
-class explaining:  # noqa: N801 -- reads as a verb at its use: `with explaining(path)`
+class explaining:  # lower case: it reads as a verb at its use, `with explaining(path)`
     """Turns SQLite's errors into ours: whose fault, what is safe, what to do."""
 
     def __init__(self, path: Path) -> None:
@@ -256,7 +257,7 @@ class explaining:  # noqa: N801 -- reads as a verb at its use: `with explaining(
             case apsw.CantOpenError():
                 text = f"{path} cannot be opened; check that its folder exists and is writable"
             case apsw.BusyError() | apsw.LockedError():
-                text = f"{path} is locked by another process for more than {BUSY_LIMIT_S:.0f} s; find and end that process"
+                text = f"{path} is locked by another process for over {BUSY_LIMIT_S:.0f} s; find and end that process"
             case apsw.CorruptError() | apsw.NotADBError():
                 raise StoreCorrupted(
                     f"{path} is damaged ({error}); run `holdfast doctor`, and restore a backup if it cannot be read"
@@ -280,11 +281,11 @@ def _patiently(work: Callable[[], T]) -> T:
             time.sleep(random.uniform(0.0002, 0.001))
 
 
-def begin(connection: apsw.Connection) -> None:
+def begin(connection: Any) -> None:
     _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
 
 
-def _migrate(connection: apsw.Connection, path: Path, may_migrate: Callable[[], bool]) -> None:
+def _migrate(connection: Any, path: Path, may_migrate: Callable[[], bool]) -> None:
     steps = migrations("sqlite")
     version = cast(int, connection.pragma("user_version"))
     if version > len(steps):

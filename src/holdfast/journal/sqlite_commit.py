@@ -6,23 +6,26 @@ entry is written. Others in the same transaction are not affected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import apsw
 import msgspec
 
 from holdfast.core.commands import Answer, Command
 from holdfast.journal.sql import queries
 from holdfast.journal.store import Claim, Entry, Head, NewExecution, Write, Written
 
+EventRow = tuple[int, int, int, bytes, bytes]
+
 NUMS_KEPT = 200_000  # ids whose row number is remembered; a few tens of bytes each
 
 
 class Committer:
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._run = connection.execute
-        self._run_many = connection.executemany
-        self._changed = connection.changes
+    def __init__(self, connection: Any) -> None:
+        # Typed loosely: apsw's stubs leave the types of bindings and rows open.
+        self._run: Callable[..., Any] = connection.execute
+        self._run_many: Callable[..., Any] = connection.executemany
+        self._changed: Callable[[], int] = connection.changes
         self._sql = queries("sqlite")
         self._advance = self._sql["advance"]
         self._insert_event = self._sql["insert_event"]
@@ -34,7 +37,7 @@ class Committer:
 
     def write(self, writes: Sequence[Write]) -> list[Written]:
         results: list[Written] = []
-        event_rows: list[tuple[int, int, int, bytes, bytes]] = []
+        event_rows: list[EventRow] = []
         for item in writes:
             match item:
                 case Entry():
@@ -50,12 +53,12 @@ class Committer:
             self._run_many(self._insert_event, event_rows)
         return results
 
-    def _entry(self, entry: Entry, event_rows: list[tuple[int, int, int, bytes, bytes]]) -> Written:
+    def _entry(self, entry: Entry, event_rows: list[EventRow]) -> Written:
         num = self._num(entry.execution_id)
         if not self._fence(num, entry):
             return Written(ok=False)
         for row in entry.rows:
-            event_rows.append((num, *row))
+            event_rows.append((num, row.seq, row.version, row.body, row.digest))
         if entry.change is not None:
             change = entry.change
             reasons = msgspec.json.encode(change.reasons).decode()
@@ -82,24 +85,22 @@ class Committer:
         if entry.rows:
             last = entry.rows[-1]
             seq, digest = last.seq, last.digest
-            self._run(
-                self._advance, (seq, digest, entry.at, entry.ended, entry.total, num, entry.epoch, entry.after)
-            )
+            self._run(self._advance, (seq, digest, entry.at, entry.ended, entry.total, num, entry.epoch, entry.after))
         else:
             # Nothing to append, but the right to write is checked all the same.
             self._run(self._sql["check_fence"], (num, entry.epoch, entry.after))
         return self._changed() == 1
 
-    def _create(self, new: NewExecution, event_rows: list[tuple[int, int, int, bytes, bytes]]) -> Written:
+    def _create(self, new: NewExecution, event_rows: list[EventRow]) -> Written:
         head = new.head
         if head.key:
             row = self._run(self._sql["find_by_key"], (head.owner, head.key)).fetchone()
             if row is not None:
                 return Written(ok=False, existing=row[0])
         self._run(self._sql["insert_execution"], _columns(head))
-        num = self._run("SELECT last_insert_rowid()").fetchone()[0]
+        num = int(self._run("SELECT last_insert_rowid()").fetchone()[0])
         self._remember(head.id, num)
-        event_rows.extend((num, *row) for row in new.rows)
+        event_rows.extend((num, row.seq, row.version, row.body, row.digest) for row in new.rows)
         self._blobs(num, new.blobs)
         return Written(ok=True, epoch=head.epoch)
 

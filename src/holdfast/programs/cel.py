@@ -149,7 +149,7 @@ def _variable(chain: str, names: frozenset[str]) -> str | None:
     return None
 
 
-# ---- errors in plain words -------------------------------------------------------------------------------------------
+# ---- errors in plain words -------------------------------------------------------------------------------------
 
 
 def _explain_compile(raw: str, text: str, names: frozenset[str]) -> ExpressionInvalid:
@@ -222,7 +222,7 @@ def _failed(text: str, what: str) -> InvalidCall:
     return InvalidCall(f"${{{{ {text} }}}}: {what}")
 
 
-# ---- results as JSON -------------------------------------------------------------------------------------------------
+# ---- results as JSON -------------------------------------------------------------------------------------------
 
 
 def _json(value: Any, text: str) -> Any:

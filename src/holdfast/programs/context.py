@@ -47,7 +47,7 @@ class Context:
         """The execution's id."""
         return self._steps.state.id
 
-    # ---- doing -------------------------------------------------------------------------------------------------------
+    # ---- doing --------------------------------------------------------------------------------------------------
 
     def call(
         self,
@@ -60,8 +60,8 @@ class Context:
     ) -> Awaitable[Any]:
         """Call a tool as a step. The step gets its path now, in the order of the code; await it when you like."""
         found = self._registry.get(tool) if isinstance(tool, str) else tool
-        if not isinstance(found, Tool):
-            raise UsageError(f"ctx.call takes a tool, not {tool!r}; decorate it with @tool, or use ctx.run for plain code")
+        if not isinstance(found, Tool):  # pyright: ignore[reportUnnecessaryIsInstance] -- callers may be untyped
+            raise UsageError(f"ctx.call takes a tool, not {tool!r}; decorate it with @tool, or use ctx.run for code")
         path = self._path(found.name, name)
         return self._perform(StepCall(
             path=path, tool=found, arguments=found.bind(args, kwargs), policy=policy, strict=True,
@@ -79,7 +79,7 @@ class Context:
         outcome = await self._steps.perform(call)
         return _typed(call.tool, _value(call.path, outcome))
 
-    # ---- waiting -----------------------------------------------------------------------------------------------------
+    # ---- waiting ------------------------------------------------------------------------------------------------
 
     def sleep(self, duration: float | str, *, name: str | None = None) -> Awaitable[None]:
         """Wait for a while, through restarts: seconds, or a text such as "2h30m"."""
@@ -99,8 +99,8 @@ class Context:
         path = self._path(f"wait_for.{event}", name)
         return self._wait_for(path, event, timeout)
 
-    async def _wait_for(self, path: str, event: str, timeout: float | str | None) -> Any:
-        due_at = None if timeout is None else self._steps.now_us() + int(parse_duration(timeout) * 1e6)
+    async def _wait_for(self, path: str, event: str, limit: float | str | None) -> Any:
+        due_at = None if limit is None else self._steps.now_us() + int(parse_duration(limit) * 1e6)
         return msgspec.json.decode(_value(path, await self._steps.wait_event(path, event, due_at)))
 
     def ask(self, message: str, *, schema: Mapping[str, Any] | None = None, name: str | None = None) -> Awaitable[Any]:
@@ -112,7 +112,7 @@ class Context:
         wanted = Raw(encode(schema)) if schema is not None else Raw(b"null")
         return msgspec.json.decode(_value(path, await self._steps.ask(path, message, wanted)))
 
-    # ---- side by side --------------------------------------------------------------------------------------------------
+    # ---- side by side -------------------------------------------------------------------------------------------
 
     async def gather(self, *branches: Branch) -> list[Any]:
         """Run branches side by side: awaitables made by this context, or callables that take a context of their own."""
@@ -151,11 +151,11 @@ class Context:
         child_id = await self._steps.start_child(path, lambda: self._make_child(path, program, inputs))
         return ChildRun(self._steps, path, child_id)
 
-    # ---- what must not differ ------------------------------------------------------------------------------------------
+    # ---- what must not differ -----------------------------------------------------------------------------------
 
     def now(self) -> datetime:
         """The time, the same on every replay."""
-        at = self._once("now", lambda: self._steps.now_us())
+        at = self._once("now", self._steps.now_us)
         return datetime.fromtimestamp(at / 1e6, UTC)
 
     def random(self) -> float:
@@ -175,7 +175,7 @@ class Context:
             step = self._steps.state.steps[path]
         return msgspec.json.decode(step.output)
 
-    # ---- names ---------------------------------------------------------------------------------------------------------
+    # ---- names --------------------------------------------------------------------------------------------------
 
     def _path(self, default: str, name: str | None) -> str:
         if name is None and self._owner is not None and asyncio.current_task() is not self._owner:

@@ -1,7 +1,7 @@
 """Functions as programs: a coroutine whose steps are journaled by name and replayed when it runs again.
 
-`@function` makes a coroutine a program; the `Context` it receives is its only door to the durable world. Everything that
-must not differ on replay goes through it: calls, time, chance, waiting, children.
+`@function` makes a coroutine a program; the `Context` it receives is its only door to the durable world. Everything
+that must not differ on replay goes through it: calls, time, chance, waiting, children.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -49,7 +49,8 @@ class Function(Generic[P, R]):
     def signature(self) -> Signature:
         """Its inputs: every parameter but the context."""
         hints = typing.get_type_hints(self.coroutine, include_extras=True)
-        return Signature(functools.partial(self.coroutine, None), hints, self.name)
+        without_context = functools.partial(cast("Callable[..., Any]", self.coroutine), None)
+        return Signature(without_context, hints, self.name)
 
     def check_inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -65,7 +66,7 @@ def function(*, name: str) -> Callable[[Callable[P, Awaitable[R]]], Function[P, 
 def function(coroutine: Callable[..., Any] | None = None, /, *, name: str = "") -> Any:
     """Make a coroutine a program. Its first parameter is the context, the others are its inputs."""
     if coroutine is None:
-        return lambda given: function_of(given, name)  # pyright: ignore[reportUnknownLambdaType]
+        return functools.partial(function_of, name=name)
     return function_of(coroutine, name)
 
 

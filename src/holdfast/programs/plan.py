@@ -1,7 +1,7 @@
 """Plans as programs: walks the lists of a plan, runs what is ready, lives with what may fail.
 
-Each list (the plan's own, a milestone's, a for_each item's) is a `_Level` with a schedule of its own. Whatever a step is,
-it ends as an `Outcome`, and the schedule says what that means for the others.
+Each list (the plan's own, a milestone's, a for_each item's) is a `_Level` with a schedule of its own. Whatever a step
+is, it ends as an `Outcome`, and the schedule says what that means for the others.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Walker:
         self.registry = registry
         self.make_child = make_child
 
-    # ---- one step --------------------------------------------------------------------------------------------------
+    # ---- one step -----------------------------------------------------------------------------------------------
 
     async def take(self, step: PlanStep, path: str, values: Values, affects: Callable[[], tuple[str, ...]]) -> Outcome:
         """A step with its condition and its items, from asking to outcome."""
@@ -119,9 +119,7 @@ class _Walker:
             return self._failed(step, path, describe(error), affects)
         return Outcome(status="skipped", reason=self.steps.state.steps[path].reason)
 
-    def _failed(
-        self, step: PlanStep, path: str, failure: Failure, affects: Callable[[], tuple[str, ...]]
-    ) -> Outcome:
+    def _failed(self, step: PlanStep, path: str, failure: Failure, affects: Callable[[], tuple[str, ...]]) -> Outcome:
         failure = msgspec.structs.replace(failure, affects=affects() if step.critical else ())
         self.steps.fail(path, failure, critical=step.critical)
         return Outcome(status="failed", failure=failure)
@@ -139,9 +137,7 @@ class _Walker:
             case "child":
                 return await self._child(step, path, values)
 
-    async def _tool(
-        self, step: PlanStep, path: str, values: Values, affects: Callable[[], tuple[str, ...]]
-    ) -> Outcome:
+    async def _tool(self, step: PlanStep, path: str, values: Values, affects: Callable[[], tuple[str, ...]]) -> Outcome:
         try:
             tool = self.registry.get(step.tool)
         except NotFound as error:
@@ -207,7 +203,7 @@ class _Walker:
             return Outcome(status="completed", output=await self.steps.value(child.output))
         return Outcome(status="failed", failure=self.steps.state.steps[path].failure)
 
-    # ---- many items ------------------------------------------------------------------------------------------------
+    # ---- many items ---------------------------------------------------------------------------------------------
 
     async def _for_each(
         self, step: PlanStep, each: ForEach, path: str, values: Values, affects: Callable[[], tuple[str, ...]]
@@ -219,7 +215,7 @@ class _Walker:
                 return Outcome(status="completed", output=output)
             return Outcome(status="failed", failure=recorded.failure)
         names, items = await self._items(step, each, path, values)
-        outputs, failure = await _Items(self, step, path, values, names, items, affects).run(each.parallel)
+        outputs, failure = await _Items(self, step, path, values, affects).run(names, items, each.parallel)
         if failure is not None:
             self.steps.fail(path, failure, critical=step.critical)
             return Outcome(status="failed", failure=failure)
@@ -227,9 +223,7 @@ class _Walker:
         self.steps.close(path, output)
         return Outcome(status="completed", output=output)
 
-    async def _items(
-        self, step: PlanStep, each: ForEach, path: str, values: Values
-    ) -> tuple[list[str], list[Any]]:
+    async def _items(self, step: PlanStep, each: ForEach, path: str, values: Values) -> tuple[list[str], list[Any]]:
         """The list is evaluated once and journaled; a replay takes it from there."""
         recorded = self.steps.state.steps.get(path)
         if recorded is not None and recorded.arguments is not None:
@@ -261,26 +255,21 @@ class _Items:
     """The items of one for_each, a bounded number at a time."""
 
     def __init__(
-        self,
-        walker: _Walker,
-        step: PlanStep,
-        path: str,
-        values: Values,
-        names: list[str],
-        items: list[Any],
-        affects: Callable[[], tuple[str, ...]],
+        self, walker: _Walker, step: PlanStep, path: str, values: Values, affects: Callable[[], tuple[str, ...]]
     ) -> None:
         self._walker = walker
         self._step = step
         self._path = path
         self._values = values
-        self._names = names
-        self._items = items
         self._affects = affects
-        self._outputs: list[bytes] = [b"null"] * len(items)
+        self._names: list[str] = []
+        self._items: list[Any] = []
+        self._outputs: list[bytes] = []
         self._failure: Failure | None = None
 
-    async def run(self, parallel: int) -> tuple[list[bytes], Failure | None]:
+    async def run(self, names: list[str], items: list[Any], parallel: int) -> tuple[list[bytes], Failure | None]:
+        self._names, self._items = names, items
+        self._outputs = [b"null"] * len(items)
         waiting = iter(range(len(self._items)))
 
         async def work() -> None:

@@ -50,7 +50,7 @@ class Preparer:
     def kinds(self) -> dict[str, Any]:
         return {"plan": PlanKind(self), "function": FunctionKind(self._registry, self.prepare_child)}
 
-    # ---- handing in --------------------------------------------------------------------------------------------------
+    # ---- handing in ---------------------------------------------------------------------------------------------
 
     def prepare(self, subject: Subject, inputs: Mapping[str, Any] | None = None, **said: Any) -> ev.TaskCreated:
         """Everything about a task, checked. `said` are the fields of TaskCreated that the caller decides."""
@@ -73,7 +73,7 @@ class Preparer:
     def _created(
         self, program: ev.Program, inputs: Mapping[str, Any], known: dict[str, Any], said: dict[str, Any]
     ) -> ev.TaskCreated:
-        labels = {**known.pop("labels", {}), **(said.pop("labels", None) or {})}
+        labels: dict[str, str] = {**known.pop("labels", {}), **(said.pop("labels", None) or {})}
         title = said.pop("title", "") or known.pop("title", "")
         known.pop("title", None)
         return ev.TaskCreated(
@@ -119,7 +119,7 @@ class Preparer:
         needed = {step.tool for step in _all_steps(plan) if step.tool and not step.optional}
         return [sentence for name in sorted(needed) for sentence in self._registry.get(name).missing()]
 
-    # ---- finding and reading -----------------------------------------------------------------------------------------
+    # ---- finding and reading ------------------------------------------------------------------------------------
 
     def has_program(self, name: str) -> bool:
         if name in self._registry.function_names():
@@ -247,6 +247,6 @@ def _parse_yaml(text: str, path: Path) -> Any:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return yaml.load(text, Loader=loader)  # noqa: S506 -- a safe loader either way
+        return yaml.load(text, Loader=loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise PlanInvalid([Problem("", f"is not YAML: {' '.join(str(error).split())}")], str(path)) from error

@@ -212,7 +212,7 @@ def _become(request: dict[str, Any], stdio: list[int], trouble: int, parent: int
     os._exit(127)
 
 
-# ---- processes, as /proc tells of them; where there is no /proc, process groups must do ------------------------------
+# ---- processes, as /proc tells of them; where there is no /proc, process groups must do ------------------------
 
 
 def _children_by_parent() -> dict[int, list[int]]:
@@ -283,7 +283,7 @@ def _kill_everything() -> None:
         time.sleep(_LAST_PAUSE_S)
 
 
-# ---- setting up ------------------------------------------------------------------------------------------------------
+# ---- setting up ------------------------------------------------------------------------------------------------
 
 
 def _wake_on_child_death() -> int:

@@ -110,7 +110,7 @@ def _nothing_called(kind: str, name: str, known: Collection[str]) -> str:
     return f'no {kind} called "{name}"; known are {", ".join(sorted(known))}'
 
 
-# ---- the user's modules ----------------------------------------------------------------------------------------------
+# ---- the user's modules ----------------------------------------------------------------------------------------
 
 
 def _import_dotted(spec: str, base: Path) -> ModuleType:

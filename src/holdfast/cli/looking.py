@@ -1,0 +1,173 @@
+"""Commands that only look: list, show, events, watch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.options import AsJson, Id
+from holdfast.cli.place import bare_engine, existing_store, settings_of, wait_for
+from holdfast.cli.text import STATUS_COLOURS, columns, is_terminal, json_line, local_time, paint, terminal_width
+from holdfast.core.errors import NotFound, UsageError
+from holdfast.core.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from holdfast.engine.run import Run
+    from holdfast.settings import Settings
+
+LIST_MAX = 100_000
+Since = Annotated[int, typer.Option(min=0, metavar="N", help="Only events after number N.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("list")(list_)
+    for command in (show, events, watch):
+        app.command()(command)
+
+
+def list_(
+    context: typer.Context,
+    status: Annotated[list[str] | None, typer.Option(help="Only with this status. Repeatable.")] = None,
+    name: Annotated[str, typer.Option(help="Only of this program.")] = "",
+    owner: Annotated[str, typer.Option(help="Only of this owner.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="At most so many, the newest first.")] = 20,
+    as_json: AsJson = False,
+) -> int:
+    """List executions, newest first.
+
+    \b
+    Example:
+      holdfast list --status waiting --status paused
+    """
+    for wanted in status or ():
+        if wanted not in STATUS_COLOURS:
+            known = did_you_mean(wanted, STATUS_COLOURS) or f"; there are: {', '.join(STATUS_COLOURS)}"
+            raise UsageError(f'--status: there is no status "{wanted}"{known}')
+    found = wait_for(_heads(settings_of(context), tuple(status or ()), name, owner, limit))
+    if as_json:
+        print(json_line(found))
+    elif found:
+        print("\n".join(_table(found)))
+    else:
+        print("no executions; start one with `holdfast run PLAN`")
+    return 0
+
+
+async def _heads(settings: Settings, status: tuple[str, ...], name: str, owner: str, limit: int) -> list[dict[str, Any]]:
+    """Read with the store alone: a list must come at once."""
+    from holdfast.engine.wire import wire_head
+    from holdfast.journal.sqlite import SqliteStore
+    from holdfast.journal.store import Query
+
+    try:
+        store = SqliteStore(existing_store(settings), may_migrate=lambda: False)
+    except NotFound:
+        return []
+    try:
+        heads = await store.heads(Query(status=status, name=name, owner=owner, limit=limit))
+    finally:
+        await store.close()
+    return [wire_head(head) for head in heads]
+
+
+def _table(found: Sequence[dict[str, Any]]) -> list[str]:
+    at_terminal = is_terminal()
+    rows = [["ID", "STATUS", "STEPS", "CREATED", "NAME", "TITLE"]]
+    for head in found:
+        total = f"/{head['steps_total']}" if head["steps_total"] else ""
+        status = "set aside" if head["quarantined"] else head["status"]
+        about = head["title"] or ""
+        if head["status"] == "waiting" and head["waiting_for"]:
+            about = f"{about} (waits for {', '.join(sorted(set(head['waiting_for'])))})".strip()
+        identity = head["id"].rpartition("-")[2] if at_terminal else head["id"]
+        steps = f"{head['steps_ended']}{total}"
+        rows.append([identity, status, steps, local_time(head["created_at"]), head["name"], about])
+    lines = columns(rows, {1: {**STATUS_COLOURS, "set aside": "red"}}, terminal_width() if at_terminal else 0)
+    return [paint(lines[0], "bold"), *lines[1:]]
+
+
+def show(context: typer.Context, execution: Id, as_json: AsJson = False) -> int:
+    """Show one execution: its steps, what it waits for, what failed and what can be done.
+
+    \b
+    Example:
+      holdfast show @last
+      holdfast show @last --json
+    """
+    settings = settings_of(context)
+
+    async def work() -> dict[str, Any]:
+        async with bare_engine(settings) as engine:
+            found: dict[str, Any] = await (await engine.find(execution)).show()
+            return found
+
+    shown = wait_for(work())
+    if as_json:
+        print(json_line(shown))
+    else:
+        from holdfast.cli.showing import page_of
+
+        print("\n".join(page_of(shown)))
+    return 0
+
+
+def events(
+    context: typer.Context,
+    execution: Id,
+    since: Since = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and print new ones, until the end.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Print the journal of an execution, one line per event.
+
+    \b
+    Example:
+      holdfast events @last --since 10
+      holdfast events @last --follow --json
+    """
+    settings = settings_of(context)
+
+    async def work() -> None:
+        from holdfast.cli.story import line_of
+
+        async with bare_engine(settings) as engine:
+            run = await engine.find(execution)
+            last = (await run.head()).seq
+            if not follow and last <= since:
+                return
+            async for watched in run.watch(since):
+                if watched.seq is None:
+                    continue
+                event = watched.as_dict()
+                if as_json:
+                    print(json_line(event), flush=True)
+                else:
+                    at = local_time(str(event["at"]))
+                    print(f"{watched.seq:>5}  {at}  {watched.type:<20}  {line_of(event)}", flush=True)
+                if not follow and watched.seq >= last:
+                    return
+
+    wait_for(work())
+    return 0
+
+
+def watch(context: typer.Context, execution: Id, since: Since = 0, as_json: AsJson = False) -> int:
+    """Follow an execution that another process drives, until it ends or waits for a person.
+
+    \b
+    Example:
+      holdfast watch @last
+    """
+    settings = settings_of(context)
+
+    async def work() -> int:
+        from holdfast.cli.drive import Foreground
+        from holdfast.cli.views import view_for
+
+        async with bare_engine(settings) as engine:
+            run: Run = await engine.find(execution)
+            return await Foreground(engine, run, view_for(as_json), follows=True).drive(since)
+
+    return wait_for(work())

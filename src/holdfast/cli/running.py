@@ -1,0 +1,244 @@
+"""Commands that drive: run, resume, retry, fork. Each stays until the execution ends or only a person can move it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.options import AsJson, Id, Inputs, pairs, read_inputs_file
+from holdfast.cli.place import driving_engine, lock_files, settings_of, wait_for
+from holdfast.cli.text import is_terminal, json_line
+from holdfast.core.errors import InputInvalid
+
+if TYPE_CHECKING:
+    from holdfast.app import Engine
+    from holdfast.engine.run import Run
+    from holdfast.settings import Settings
+
+PLAN_ENDINGS = (".yaml", ".yml", ".json")
+NoAsk = Annotated[bool, typer.Option("--no-ask", help="Do not ask at the terminal; exit 3 when a person is needed.")]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (run, resume, retry, fork):
+        app.command()(command)
+
+
+def run(  # noqa: PLR0913 -- one parameter per option
+    context: typer.Context,
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A plan file, or the name of a function.")],
+    given: Inputs = None,
+    inputs_file: Annotated[str, typer.Option("--inputs", metavar="FILE", help="Inputs as a JSON object.")] = "",
+    key: Annotated[str, typer.Option(help="The same key again means the same execution.")] = "",
+    owner: Annotated[str, typer.Option(help="Whom it belongs to.")] = "",
+    title: Annotated[str, typer.Option(help="A title in place of the program's own.")] = "",
+    label: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A label. Repeatable.")] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Hand it in without starting it.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only check it; start nothing.")] = False,
+    as_json: AsJson = False,
+    no_ask: NoAsk = False,
+) -> int:
+    """Run a plan or a function to its end.
+
+    Ctrl-C interrupts and says how to resume. Exit codes: 0 completed, 1 failed or stopped, 2 wrong use, 3 paused or
+    waiting for a person, 130 interrupted.
+
+    \b
+    Example:
+      holdfast run report.yaml -i topic=tides
+      holdfast run report.yaml --check
+    """
+    settings = settings_of(context)
+    labels = pairs(label, "--label")
+
+    async def work() -> int:
+        async with driving_engine(settings) as engine:
+            subject = locate(program, settings)
+            inputs = {**(read_inputs_file(inputs_file) if inputs_file else {}), **typed_inputs(engine, subject, given)}
+            if check:
+                return _tell_checked(await engine.check(subject, inputs=inputs), program, as_json)
+            started = await engine.start(
+                subject, inputs=inputs, owner=owner, key=key, title=title, labels=labels, hold=hold
+            )
+            if hold:
+                return _tell_held(started.id, as_json)
+            return await _drive(engine, started, settings, as_json=as_json, no_ask=no_ask)
+
+    return wait_for(work())
+
+
+def resume(
+    context: typer.Context,
+    execution: Id,
+    force: Annotated[bool, typer.Option("--force", help="Go on though tools, folder or version have changed.")] = False,
+    as_json: AsJson = False,
+    no_ask: NoAsk = False,
+) -> int:
+    """Go on with an execution: paused, interrupted, waiting, or left behind by a process that died.
+
+    \b
+    Example:
+      holdfast resume @last
+    """
+    settings = settings_of(context)
+
+    async def work() -> int:
+        async with driving_engine(settings) as engine:
+            found = await engine.find(execution)
+            since = (await found.head()).seq
+            await engine.resume(found.id, force=force)
+            return await _drive(engine, found, settings, since=since, as_json=as_json, no_ask=no_ask)
+
+    return wait_for(work())
+
+
+def retry(
+    context: typer.Context,
+    execution: Id,
+    from_step: Annotated[str, typer.Option("--from", metavar="STEP", help="Run again from this step on.")] = "",
+    plan: Annotated[str, typer.Option(metavar="FILE", help="A corrected plan to go on with.")] = "",
+    given: Inputs = None,
+    as_json: AsJson = False,
+    no_ask: NoAsk = False,
+) -> int:
+    """Run again what did not complete, as a new execution that keeps what did.
+
+    \b
+    Example:
+      holdfast retry @last
+      holdfast retry @last --from publish --plan report.yaml
+    """
+    settings = settings_of(context)
+
+    async def start(engine: Engine, found: Run) -> Run:
+        subject = locate(plan, settings) if plan else None
+        inputs = typed_inputs(engine, subject or await _program_of(found), given)
+        return await engine.retry(found.id, from_step=from_step, program=subject, inputs=inputs)
+
+    return _drive_new(settings, execution, start, as_json=as_json, no_ask=no_ask)
+
+
+def fork(
+    context: typer.Context,
+    execution: Id,
+    at: Annotated[str, typer.Option(metavar="STEP", help="Keep what was done before this step.")] = "",
+    as_json: AsJson = False,
+    no_ask: NoAsk = False,
+) -> int:
+    """Begin a new execution with the outcomes of another one, up to a step.
+
+    \b
+    Example:
+      holdfast fork @last --at publish
+    """
+
+    async def start(engine: Engine, found: Run) -> Run:
+        return await engine.fork(found.id, at=at)
+
+    return _drive_new(settings_of(context), execution, start, as_json=as_json, no_ask=no_ask)
+
+
+# ---- driving -----------------------------------------------------------------------------------------------------------
+
+
+def _drive_new(
+    settings: Settings, execution: str, start: Callable[[Engine, Run], Awaitable[Run]], *, as_json: bool, no_ask: bool
+) -> int:
+    async def work() -> int:
+        async with driving_engine(settings) as engine:
+            started = await start(engine, await engine.find(execution))
+            return await _drive(engine, started, settings, as_json=as_json, no_ask=no_ask)
+
+    return wait_for(work())
+
+
+async def _drive(
+    engine: Engine, run: Run, settings: Settings, *, as_json: bool, no_ask: bool, since: int = 0
+) -> int:
+    from holdfast.cli.drive import Foreground
+    from holdfast.cli.views import view_for
+
+    view = view_for(as_json)
+    driver = (await run.head()).driver
+    follows = bool(driver) and driver != engine.services.driver and not lock_files(settings).is_dead(driver)
+    if follows:
+        view.note(f"another process drives {run.id}; following it")
+    asks = not (no_ask or as_json or follows) and is_terminal() and is_terminal(sys.stdin)
+    return await Foreground(engine, run, view, asks=asks, follows=follows).drive(since)
+
+
+# ---- what is run, and with what ----------------------------------------------------------------------------------------
+
+
+def locate(program: str, settings: Settings) -> str:
+    """A plan file is meant from where the command was typed, and recorded from the project's folder."""
+    if not program.endswith(PLAN_ENDINGS):
+        return program
+    path = (Path.cwd() / program).resolve()
+    return str(path.relative_to(settings.root)) if path.is_relative_to(settings.root) else str(path)
+
+
+def typed_inputs(engine: Engine, subject: str | Mapping[str, Any], given: list[str] | None) -> dict[str, Any]:
+    """`-i` texts as the types the program declares; every mistake at once."""
+    from holdfast.core.inputs import parse_cli_input
+
+    texts = pairs(given, "-i")
+    if not texts:
+        return {}
+    specs = _input_specs(engine, subject)
+    found: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, text in texts.items():
+        try:
+            found[name] = parse_cli_input(specs.get(name), text)
+        except InputInvalid as error:
+            problems.append(f"  inputs.{name}: {error}")
+    if problems:
+        raise InputInvalid("\n".join(["the inputs do not fit:", *problems]))
+    return found
+
+
+def _input_specs(engine: Engine, subject: str | Mapping[str, Any]) -> dict[str, Any]:
+    from holdfast.core.inputs import InputSpec
+    from holdfast.programs.prepare import read_document
+
+    if isinstance(subject, Mapping):
+        return engine.preparer.read(dict(subject), check_tools=False).inputs
+    if subject.endswith(PLAN_ENDINGS):
+        path = engine.settings.root / subject
+        return engine.preparer.read(read_document(path), check_tools=True, name=path.stem).inputs
+    if subject not in engine.services.registry.function_names():
+        return {}  # refused by the engine, which knows all names
+    schema: dict[str, Any] = engine.services.registry.function(subject).signature.schema()
+    # A text stays a text for `str`; anything else is read as JSON and checked by the function's own types.
+    return {
+        name: InputSpec(type="string" if described.get("type") == "string" else "any")
+        for name, described in schema.get("properties", {}).items()
+    }
+
+
+async def _program_of(run: Run) -> str | Mapping[str, Any]:
+    import msgspec
+
+    program = (await run.state()).facts().program
+    return msgspec.json.decode(program.source) if program.kind == "plan" else program.name
+
+
+def _tell_checked(unmet: list[str], program: str, as_json: bool) -> int:
+    if as_json:
+        print(json_line({"ok": not unmet, "unmet": unmet}))
+    else:
+        print("\n".join(unmet) or f"{program} is in order; nothing was started")
+    return 1 if unmet else 0
+
+
+def _tell_held(execution_id: str, as_json: bool) -> int:
+    if as_json:
+        print(json_line({"id": execution_id, "status": "queued", "held": True}))
+    else:
+        print(f"handed in and held as {execution_id}\nstart it with: holdfast resume {execution_id}")
+    return 0
