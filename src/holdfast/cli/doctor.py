@@ -1,2 +1,130 @@
-"""stub"""
-def register(app): ...
+"""`holdfast doctor`: looks at everything that can be wrong here and says what each finding means and what to do.
+
+The checks themselves are in checks.py (the folder, the store, the executions) and in here (modules and tools).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import AsJson
+from holdfast.cli.place import existing_store, lock_files, settings_of, wait_for
+from holdfast.cli.text import json_line, paint
+from holdfast.cli.toolbox import builtin_registry
+from holdfast.core.errors import HoldfastError, NotFound, SettingsInvalid, StoreCorrupted
+
+if TYPE_CHECKING:
+    from holdfast.cli.checks import Finding
+    from holdfast.settings import Settings
+    from holdfast.tools.registry import Registry
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(doctor)
+
+
+def doctor(
+    context: typer.Context,
+    release: Annotated[
+        str, typer.Option(metavar="ID", help="Let an execution that was set aside back in, if it is whole again.")
+    ] = "",
+    as_json: AsJson = False,
+) -> int:
+    """Find and name what is wrong: folder, disk, store, modules, tools, executions. Exit 0 when all is well.
+
+    An execution whose journal is damaged is set aside, so that the others go on.
+
+    \b
+    Example:
+      holdfast doctor
+      holdfast doctor --release 01a1e4b3
+    """
+    settings = settings_of(context)
+    if release:
+        return wait_for(_release(settings, release))
+    findings = wait_for(examine(settings))
+    ill = any(finding.severity != "tidied" for finding in findings)
+    if as_json:
+        print(json_line({"ok": not ill, "findings": [finding._asdict() for finding in findings]}))
+    else:
+        print("\n".join(_report(settings, findings, ill)))
+    return 1 if ill else 0
+
+
+def _report(settings: Settings, findings: list[Finding], ill: bool) -> list[str]:
+    lines = [f"store: {settings.store}", f"settings: {settings.config_file or 'defaults, no holdfast.toml found'}"]
+    colours = {"problem": "red", "warning": "yellow", "tidied": "dim"}
+    for finding in findings:
+        heading = paint(f"{finding.severity}: {finding.name}: ", colours[finding.severity])
+        lines.append(f"{heading}{finding.what}. {finding.meaning}. {finding.todo}.")
+    return lines if ill else [*lines, "all is well"]
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    from holdfast.cli import checks
+
+    findings = [*checks.folder(settings), *checks.disk(settings)]
+    registry, of_modules = load_modules(settings)
+    findings += [*of_modules, *_unmet(registry)]
+    if settings.store_file is None or not settings.store_file.exists():
+        return findings  # nothing was ever run here, which is no illness
+    try:
+        store = checks.open_store(settings)
+    except HoldfastError as error:
+        return [*findings, checks.store_trouble(error)]
+    try:
+        findings += await checks.whole_store(store, registry, lock_files(settings))
+    except HoldfastError as error:
+        findings.append(checks.store_trouble(error))
+    finally:
+        await store.close()
+    return findings
+
+
+def load_modules(settings: Settings) -> tuple[Registry, list[Finding]]:
+    from holdfast.cli.checks import Finding
+
+    registry, findings = builtin_registry(), list[Finding]()
+    for module in settings.modules:
+        try:
+            registry.load_module(module, settings.root)
+        except SettingsInvalid as error:
+            meaning = "Programs that use its tools or functions cannot run here"
+            findings.append(Finding("problem", "module", str(error), meaning, "Correct it, or take it out of `modules`"))
+    return registry, findings
+
+
+def _unmet(registry: Registry) -> list[Finding]:
+    from holdfast.cli.checks import Finding
+
+    return [
+        Finding("warning", "tool", what, f"Plans that use {name} will not start", todo.capitalize())
+        for name in sorted(registry.names())
+        for what, _, todo in (sentence.rpartition("; ") for sentence in registry.get(name).missing())
+    ]
+
+
+async def _release(settings: Settings, fragment: str) -> int:
+    from holdfast.cli import checks
+
+    existing_store(settings)
+    store = checks.open_store(settings)
+    try:
+        found = await store.find(fragment)
+        if len(found) != 1:
+            raise NotFound(f'"{fragment}" fits {len(found) or "no"} executions; give an id as `holdfast list` shows it')
+        head = await store.head(found[0])
+        if not head.quarantined:
+            print(f"unchanged: execution {head.id} is not set aside")
+            return 0
+        try:
+            await checks.verify_execution(store, head)
+        except StoreCorrupted as error:
+            raise StoreCorrupted(f"execution {head.id} is still damaged: {error}; it stays set aside") from error
+        await store.quarantine(head.id, "")
+        print(f"execution {head.id} is whole again and was let back in; go on with: holdfast resume {head.id}")
+        return 0
+    finally:
+        await store.close()

@@ -89,9 +89,9 @@ def resume(
     async def work() -> int:
         async with driving_engine(settings) as engine:
             found = await engine.find(execution)
-            since = (await found.head()).seq
+            head = await found.head()
             await engine.resume(found.id, force=force)
-            return await _drive(engine, found, settings, since=since, as_json=as_json, no_ask=no_ask)
+            return await _drive(engine, found, settings, since=head.seq, as_json=as_json, no_ask=no_ask)
 
     return wait_for(work())
 
@@ -163,10 +163,13 @@ async def _drive(
     from holdfast.cli.views import view_for
 
     view = view_for(as_json)
-    driver = (await run.head()).driver
-    follows = bool(driver) and driver != engine.services.driver and not lock_files(settings).is_dead(driver)
+    head = await run.head()
+    follows = head.driver not in ("", engine.services.driver) and not lock_files(settings).is_dead(head.driver)
     if follows:
         view.note(f"another process drives {run.id}; following it")
+    elif since:
+        done = f"{head.ended} of {head.total}" if head.total else f"{head.ended}"
+        view.note(f"going on with {head.title or head.name} ({run.id}), {done} steps are in the journal")
     asks = not (no_ask or as_json or follows) and is_terminal() and is_terminal(sys.stdin)
     return await Foreground(engine, run, view, asks=asks, follows=follows).drive(since)
 

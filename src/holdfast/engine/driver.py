@@ -52,7 +52,8 @@ class Driver:
         self._park_timer: asyncio.TimerHandle | None = None
         self._extended: list[asyncio.Future[None]] = []
         self._errands: set[asyncio.Task[None]] = set()
-        self._loop = asyncio.get_running_loop()
+        self._handled: set[str] = set()  # commands seen here, by id: asked twice is done once
+        self.loop = self._loop = asyncio.get_running_loop()
         self.loop_time = self._loop.time
         log.on_lost = self._lost
         log.on_durable = self._durable
@@ -61,6 +62,7 @@ class Driver:
 
     async def drive(self) -> None:
         """From claim to wait or end. Afterwards nothing of the execution is held."""
+        await self._slot.acquire()
         if self.state.status == "running":
             self._going.set()
         self._task = self._loop.create_task(self._run(), name=f"holdfast {self.state.id}")
@@ -74,18 +76,21 @@ class Driver:
             output = await self._program.run(self)
             await self.admit()
             self._end(ev.TaskCompleted(at=self.now_us(), output=self.keep(output)))
-        except (Suspended, asyncio.CancelledError):
-            if self.cause is None:  # the program cancelled itself, which is its way of failing
+        except BaseException as error:
+            await self._ended_with(_innermost(error))
+
+    async def _ended_with(self, error: BaseException) -> None:
+        if self.cause is not None or isinstance(error, Suspended):
+            return  # it was put to sleep or cut; its driver knows why
+        match error:
+            case Divergence():
+                self._stop_for(error, "diverged")
+            case StepFailed():
+                await self._fail(error.failure, error.path)
+            case asyncio.CancelledError():
                 await self._fail(Failure(category="logic", message="the program was cancelled from inside"), "")
-        except Divergence as error:
-            self._stop_for(error, "diverged")
-        except StepFailed as error:
-            await self._fail(error.failure, error.path)
-        except Exception as error:
-            await self._fail(describe(error), "")
-        except BaseExceptionGroup as group:
-            if self.cause is None:
-                await self._fail(describe(group.exceptions[0]), "")
+            case _:
+                await self._fail(describe(error), "")
 
     async def _fail(self, failure: Failure, path: str) -> None:
         with suppress(Suspended):
@@ -252,7 +257,7 @@ class Driver:
             reasons = tuple(sorted((wait.reason for wait in self._waits), key=lambda reason: reason.path))
             self.append(ev.TaskWaiting(at=self.now_us(), reasons=reasons))
             self._going.clear()
-            self._slot.release()
+            self._slot.give_away()
             self._park_timer = self._loop.call_later(self._patience_s(), self._finish_if_waiting)
 
     def _patience_s(self) -> float:
@@ -278,6 +283,9 @@ class Driver:
         for command in commands:
             if self.cause is not None:
                 return  # whoever drives next finds them in the inbox
+            if command.id in self._handled:
+                continue
+            self._handled.add(command.id)
             if command.verb in ("interrupt", "stop") and not self.state.is_ended:
                 self.cause = "cut"
                 self._errand(self._cut(command))
@@ -459,6 +467,13 @@ class Driver:
 
 
 _percent = percent
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The first real error of a group of branches that ran side by side."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
 
 
 def apply_command(log: Log, command: Command, at: int, *, release: bool = False, wake: bool = False) -> Answer:

@@ -18,13 +18,21 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.commands import Answer, Command, Verb, encode_arguments
-from holdfast.core.errors import HoldfastError, JournalError, NotFound, Refused, ResumeMismatch
+from holdfast.core.errors import (
+    Fenced,
+    HoldfastError,
+    JournalError,
+    NotFound,
+    Refused,
+    ResumeMismatch,
+    StoreUnavailable,
+)
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import inbox
 from holdfast.engine.compat import differences
 from holdfast.engine.driver import Driver
 from holdfast.engine.forks import blobs_of, copied_events
-from holdfast.engine.ownership import Taken, look, open_state, take
+from holdfast.engine.ownership import look, open_state, take
 from holdfast.engine.program import Program
 from holdfast.engine.run import Run
 from holdfast.engine.services import Services
@@ -236,7 +244,7 @@ class Engine:
                 driver.problem = driver.problem or JournalError(f"its driver failed: {error!r}")
             finally:
                 self._drivers.pop(execution_id, None)
-                if driver.problem is not None:
+                if driver.problem is not None and not isinstance(driver.problem, Fenced):
                     self._remember_problem(execution_id, driver.problem)
                 self.services.feed.notify(execution_id)
                 self._look_now.set()
@@ -258,7 +266,6 @@ class Engine:
         seen, swept = -1, float("-inf")
         while not self._closing:
             try:
-                self.services.deadlines.enforce(loop.time())
                 changes = self.services.store.changes()
                 asked = self._look_now.is_set()
                 self._look_now.clear()
@@ -298,11 +305,10 @@ class Engine:
         if limit <= 0:
             return
         due = await self.services.store.claimable(self.services.clock.now_us(), ["", *dead, *mine], SWEEP_MAX)
-        for head in due:
-            if limit <= 0:
-                break
-            if self._wants(head) and await self._adopt(head):
-                limit -= 1
+        wanted = [head for head in due if self._wants(head)][:limit]
+        taken = await asyncio.gather(*(self._adopt(head) for head in wanted))
+        if any(taken) and len(due) == SWEEP_MAX:
+            self._look_now.set()  # there may be more
 
     def _has_strays(self, holders: Sequence[str]) -> bool:
         """Executions this process holds on disk but no longer drives, after a failed write."""
@@ -322,6 +328,9 @@ class Engine:
     async def _adopt(self, head: Head) -> bool:
         try:
             taken = await take(self.services, head)
+        except StoreUnavailable as error:
+            log.warning("execution %s cannot be taken up now: %s", head.id, error)
+            return False
         except HoldfastError as error:
             self._left[head.id] = str(error)
             self._remember_problem(head.id, error)
@@ -331,13 +340,8 @@ class Engine:
         if taken is None or taken.program is None:
             return False
         self._problems.pop(head.id, None)
-        await self._drive_taken(taken, taken.program)
+        self._drive(Driver(self.services, taken.log, taken.program, Slot(self._slots)))
         return True
-
-    async def _drive_taken(self, taken: Taken, program: Program) -> None:
-        slot = Slot(self._slots)
-        await slot.acquire()
-        self._drive(Driver(self.services, taken.log, program, slot))
 
     # ---- closing ------------------------------------------------------------------------------------------------
 

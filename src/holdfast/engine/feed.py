@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Container
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -22,6 +23,7 @@ from holdfast.journal.store import Store
 
 FRAMES_MAX = 1000  # waiting to be shown to one watcher; the oldest go first
 PAGE_EVENTS = 500
+RING_LOOK_S = 0.05  # how often frames from another process are looked for
 _ENDS = (ev.TaskCompleted, ev.TaskError, ev.TaskStopped)
 
 
@@ -158,6 +160,8 @@ async def watch(
                 yield Watched(execution_id, None, held.popleft())
             if ended:
                 return
-            await subscription.changed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if is_local or feed.ring is None else RING_LOOK_S):
+                    await subscription.changed.wait()
     finally:
         feed.unsubscribe(execution_id, subscription)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.core import events as ev
-from holdfast.core.errors import HoldfastError, NotFound, ResumeMismatch, StoreCorrupted
+from holdfast.core.errors import NotFound, ResumeMismatch, StoreCorrupted
 from holdfast.core.execution import Execution
 from holdfast.engine.compat import differences
 from holdfast.engine.driver import apply_command
@@ -61,15 +61,12 @@ async def take(services: Services, head: Head) -> Taken | None:
     log = await claim(services, head, to_drive=True)
     if log is None:
         return None
-    try:
-        await attend(services, log)
-        mark_started(services, log, head)
-        if log.state.status != "running":
-            log.append(release=True)
-            await log.durable()
-            return Taken(log, None)
-    except HoldfastError:
-        raise
+    await attend(services, log)
+    mark_started(services, log, head)
+    if log.state.status != "running":
+        log.append(release=True)
+        await log.durable()
+        return Taken(log, None)
     return Taken(log, program)
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from holdfast.engine.program import ProgramKind
 
 
+DEADLINES_EVERY_S = 0.02  # how exactly time limits are kept
+
+
 class Clock(Protocol):
     def now_us(self) -> int: ...
 
@@ -51,24 +54,29 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._due: dict[asyncio.Task[Any], float] = {}
-        self.expired: set[asyncio.Task[Any]] = set()
+        self._expired: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
-    def set(self, task: asyncio.Task[Any], at: float) -> None:
-        self._due[task] = at
+    def set(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, limit_s: float) -> None:
+        self._due[task] = loop.time() + limit_s
+        if self._timer is None:
+            self._timer = loop.call_later(DEADLINES_EVERY_S, self._enforce, loop)
 
     def clear(self, task: asyncio.Task[Any]) -> bool:
         """The attempt has ended; True if it was cancelled because its time was up."""
         del self._due[task]
-        if task in self.expired:
-            self.expired.discard(task)
+        if task in self._expired:
+            self._expired.discard(task)
             return True
         return False
 
-    def enforce(self, now: float) -> None:
-        for task, at in list(self._due.items()):
-            if at <= now and task not in self.expired:
-                self.expired.add(task)
+    def _enforce(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for task, at in self._due.items():
+            if at <= now and task not in self._expired:
+                self._expired.add(task)
                 task.cancel()
+        self._timer = loop.call_later(DEADLINES_EVERY_S, self._enforce, loop) if self._due else None
 
 
 @dataclass(kw_only=True)

@@ -47,6 +47,7 @@ class Slot:
 
     def __init__(self, slots: Slots, held: bool = False) -> None:
         self._slots = slots
+        self._parked = False
         self.held = held
 
     async def acquire(self) -> None:
@@ -55,11 +56,24 @@ class Slot:
             if self.held:
                 self._slots.release()  # two branches woke at once; one place is enough
             self.held = True
+        self._unpark()
+
+    def give_away(self) -> None:
+        """The execution waits; its driver stays in memory for a while."""
+        self.release()
+        self._parked = True
+        self._slots.parked += 1
 
     def release(self) -> None:
+        self._unpark()
         if self.held:
             self.held = False
             self._slots.release()
+
+    def _unpark(self) -> None:
+        if self._parked:
+            self._parked = False
+            self._slots.parked -= 1
 
     def crowded(self) -> bool:
         """Too many executions wait in memory; the next one should sleep at once."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from holdfast.core import events as ev
-from holdfast.core.errors import Divergence, HoldfastError, InvalidCall, ToolError
+from holdfast.core.errors import Divergence, InvalidCall, ToolError
 from holdfast.core.execution import Step
 from holdfast.core.failure import (
     AskForCorrection,
@@ -81,6 +81,12 @@ def input_digest(tool: str, arguments: bytes) -> str:
     if arguments.startswith(b"{") and arguments.count(b":") > 1:
         return digest_value(b'{"tool":%b,"input":%b}' % (msgspec.json.encode(tool), arguments))
     return blake2b(b'{"input":%b,"tool":%b}' % (arguments, msgspec.json.encode(tool)), digest_size=16).hexdigest()
+
+
+class CancelledInside(ToolError):
+    """The tool raised a cancellation that nobody asked for; how far it came is unknown."""
+
+    category = "timeout"
 
 
 class _Runner:
@@ -195,7 +201,7 @@ class _Runner:
         run.append(self._started(started_at, number, tool, fallback, arguments, step))
         if effect != "read":
             # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens.
-            await run.log.durable()
+            await run.durable()
         call_ = run.make_call(call.path, number, step.notes if step is not None else None)
         run.show_call(call.path, tool.name, arguments, call_.key)
         began = run.loop_time()
@@ -203,8 +209,6 @@ class _Runner:
             output = await self._invoke(tool, arguments, call_)
         except Exception as error:
             failure = describe(error)
-            if isinstance(error, HoldfastError) and not isinstance(error, ToolError):
-                raise
             self._failed(failure, tool, effect, number, started_at, round((run.loop_time() - began) * 1e6))
             return
         run.append(
@@ -225,12 +229,14 @@ class _Runner:
         validated = tool.validate(decoded)
         timeout_s = self.call.policy.timeout_s or tool.timeout_s or STEP_TIMEOUT_S
         deadlines, task = self.run.services.deadlines, cast("asyncio.Task[Any]", asyncio.current_task())
-        deadlines.set(task, self.run.loop_time() + timeout_s)
+        deadlines.set(task, self.run.loop, timeout_s)
         try:
             value = await tool.invoke(validated, call)
         except asyncio.CancelledError:
             if deadlines.clear(task) and task.uncancel() == 0:
                 raise TimeoutError(f"{tool.name} took longer than {timeout_s:g} s") from None
+            if task.cancelling() == 0:
+                raise CancelledInside(f"{tool.name} cancelled itself") from None
             raise
         except BaseException:
             deadlines.clear(task)

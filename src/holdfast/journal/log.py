@@ -122,7 +122,7 @@ def head_change(state: Execution, wake: bool = False) -> HeadChange:
     """What lists and other processes see of the state."""
     return HeadChange(
         status=state.status,
-        wake_at=0 if wake and not state.is_ended else wake_at(state),
+        wake_at=0 if wake and state.status == "waiting" else wake_at(state),
         ended_at=state.ended_at,
         reasons=state.reasons,
         error=state.failure.message if state.failure else "",

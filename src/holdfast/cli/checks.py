@@ -1,0 +1,205 @@
+"""What the doctor looks at: the folder, the disk, the store's file, and every execution in it.
+
+A check returns findings and repairs nothing, with two exceptions: a damaged execution is set aside so that the others go
+on, and the lock files of dead processes are removed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
+from holdfast.core.events import TaskCreated
+from holdfast.core.execution import Execution, apply
+from holdfast.core.lifecycle import ENDS
+from holdfast.journal.blobs import fetch_blob, reference
+from holdfast.journal.codec import decode, verify
+from holdfast.journal.liveness import LockFiles
+from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.store import Head, Query
+from holdfast.settings import Settings
+from holdfast.tools.registry import Registry
+
+FREE_BYTES_MIN = 50 * 1024 * 1024
+PAGE_HEADS = 500
+PAGE_EVENTS = 5000
+_VALUES = ("output", "arguments", "inputs", "data", "source")
+
+
+class Finding(NamedTuple):
+    """`what` was found, its `meaning`, and `todo`. Only "tidied" findings leave nothing to do."""
+
+    severity: Literal["problem", "warning", "tidied"]
+    name: str
+    what: str
+    meaning: str
+    todo: str
+    execution_id: str = ""
+
+
+# ---- folder, disk, file ------------------------------------------------------------------------------------------------
+
+
+def folder(settings: Settings) -> list[Finding]:
+    if settings.store_file is None:
+        return []
+    wanted = settings.data_folder
+    nearest = _nearest(wanted)
+    try:
+        if not nearest.is_dir():
+            raise NotADirectoryError(20, "it is not a folder", str(nearest))
+        with tempfile.NamedTemporaryFile(dir=nearest, prefix=".holdfast-"):
+            pass
+    except OSError as error:
+        what = f"{nearest} cannot be written ({error.strerror})"
+        return [Finding("problem", "folder", what, "Nothing can be started or resumed", "Make it writable, or use --store")]
+    return []
+
+
+def disk(settings: Settings) -> list[Finding]:
+    free = shutil.disk_usage(_nearest(settings.data_folder)).free
+    if free >= FREE_BYTES_MIN:
+        return []
+    what = f"only {free // 1024**2} MB are free for {settings.data_folder}"
+    meaning = "Steps will soon be held back, because their outcomes cannot be recorded"
+    return [Finding("warning", "disk", what, meaning, "Free some space; what was recorded is safe")]
+
+
+def _nearest(path: Path) -> Path:
+    """The folder itself, or what is there of the way to it."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def open_store(settings: Settings) -> SqliteStore:
+    path = Path(settings.store)
+    if path.is_dir():
+        raise StoreUnavailable(f"{path} is a folder; name a file with --store")
+    try:
+        with path.open("r+b"):
+            pass
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be written ({error.strerror})") from error
+    return SqliteStore(path, may_migrate=lambda: False)
+
+
+def store_trouble(error: HoldfastError) -> Finding:
+    match error:
+        case SchemaTooNew():
+            return Finding("problem", "schema", str(error), "This Holdfast leaves the file alone", "Upgrade Holdfast")
+        case StoreCorrupted():
+            meaning = "Its bytes are not what was written"
+            todo = "Copy the file away, then restore a backup or start with a new store"
+            return Finding("problem", "damaged store", str(error), meaning, todo)
+        case _:
+            meaning = "Nothing can be recorded, so nothing is started"
+            return Finding("problem", "store", str(error), meaning, "Make the file and its folder writable")
+
+
+# ---- executions --------------------------------------------------------------------------------------------------------
+
+
+async def whole_store(store: SqliteStore, registry: Registry, locks: LockFiles) -> list[Finding]:
+    findings = [
+        Finding("problem", "damaged store", trouble, "Its bytes are not what was written", "Restore a backup of the file")
+        for trouble in await store.check()
+    ]
+    async for head in _heads(store):
+        findings += await _execution(store, head, registry, locks)
+    held = set(await store.drivers())
+    for driver in locks.everybody():
+        if driver not in held and locks.is_dead(driver):
+            locks.forget(driver)
+            what = f"the lock file of a dead process, {driver}, was left behind"
+            findings.append(Finding("tidied", "lock file", what, "It held nothing", "It was removed"))
+    return findings
+
+
+async def _heads(store: SqliteStore) -> AsyncIterator[Head]:
+    query = Query(limit=PAGE_HEADS)
+    while page := await store.heads(query):
+        for head in page:
+            yield head
+        query = Query(limit=PAGE_HEADS, before=page[-1].id)
+
+
+async def _execution(store: SqliteStore, head: Head, registry: Registry, locks: LockFiles) -> list[Finding]:
+    try:
+        state = await verify_execution(store, head)
+    except StoreCorrupted as error:
+        if not head.quarantined:
+            await store.quarantine(head.id, str(error))
+        what = f"execution {head.id}: {error}"
+        meaning = "It was set aside: nobody drives it, the others go on"
+        todo = f"Restore a backup, then holdfast doctor --release {head.id}; or start it anew"
+        return [Finding("problem", "damaged execution", what, meaning, todo, head.id)]
+    findings: list[Finding] = []
+    if head.quarantined:
+        what = f"execution {head.id} is set aside ({head.quarantined}), but is whole now"
+        todo = f"Let it back in: holdfast doctor --release {head.id}"
+        findings.append(Finding("problem", "set aside", what, "Nobody drives it", todo, head.id))
+    if head.status not in ENDS:
+        findings += [*_orphaned(head, locks), *_tools(head, state.facts(), registry)]
+    return findings
+
+
+async def verify_execution(store: SqliteStore, head: Head) -> Execution:
+    """Every link of the chain from the first event to the head, every move, and every large value."""
+    state = Execution(id=head.id)
+    end = b""
+    while state.seq < head.seq:
+        chain, rows = await store.events(head.id, state.seq, min(PAGE_EVENTS, head.seq - state.seq))
+        if not rows:
+            raise StoreCorrupted(f"has {state.seq} events on disk, its head says {head.seq}; the end of its journal is lost")
+        end = verify(rows, state.seq, chain)
+        for row in rows:
+            event = decode(row)
+            apply(state, event, row.seq)
+            for name in _VALUES:
+                value = getattr(event, name, None)
+                blob = reference(value) if value is not None else None
+                if blob is not None:
+                    await fetch_blob(store, blob)
+    if end != head.digest:
+        raise StoreCorrupted(f"event {head.seq} is not the one its head was written with")
+    return state
+
+
+def _orphaned(head: Head, locks: LockFiles) -> list[Finding]:
+    if head.driver:
+        if not locks.is_dead(head.driver):
+            return []
+        why = "the process that drove it died"
+    elif head.status == "running" or (head.status == "waiting" and _is_due(head)):
+        why = "nobody drives it"
+    else:
+        return []
+    what = f"execution {head.id} ({head.name}) is {head.status}, but {why}"
+    return [Finding("warning", "orphaned", what, "It does not move; nothing is lost", f"holdfast resume {head.id}", head.id)]
+
+
+def _is_due(head: Head) -> bool:
+    return head.wake_at is not None and head.wake_at <= time.time_ns() // 1000
+
+
+def _tools(head: Head, created: TaskCreated, registry: Registry) -> list[Finding]:
+    """What an unfinished execution was planned with and cannot find here."""
+    missing = [f"its tool {name} is not here" for name in created.tools if name not in registry.names()]
+    changed = [
+        f"its tool {name} has other parameters or another version now"
+        for name, digest in created.tools.items()
+        if name in registry.names() and digest and registry.get(name).signature_digest != digest
+    ]
+    if created.program.kind == "function" and created.program.name not in registry.function_names():
+        missing.append(f"its function {created.program.name} is not here")
+    todo = f"Put it back in `modules`, or go on regardless: holdfast resume {head.id} --force"
+    return [
+        Finding("warning", "program", f"execution {head.id}: {what}", "It cannot go on as it was started", todo, head.id)
+        for what in [*missing, *changed]
+    ]
