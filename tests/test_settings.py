@@ -137,9 +137,7 @@ def test_stores_that_do_not_exist_yet_are_refused_clearly(tmp_path: Path) -> Non
     assert refusal(tmp_path, store="postgresql://db/x") == (
         "--store: PostgreSQL is not built yet: use SQLite, with the path of a file"
     )
-    assert refusal(tmp_path, store="ftp://x") == (
-        '--store: expected a path, or "memory:", got the string "ftp://x"'
-    )
+    assert refusal(tmp_path, store="ftp://x") == ('--store: expected a path, or "memory:", got the string "ftp://x"')
 
 
 def test_the_default_data_folder_ignores_itself_in_git(tmp_path: Path) -> None:

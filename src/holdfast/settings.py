@@ -1,12 +1,11 @@
 """Where Holdfast's settings come from: a file found upwards, then the environment, then flags; later ones win.
 
-Owns the names, types and defaults of all settings, and the data folder. Refuses unknown keys and wrong types by name, so
-that a slip of the pen is never silently a default. Every value remembers its source.
+Owns the names, types and defaults of all settings, and the data folder. Refuses unknown keys and wrong types by name,
+so that a slip of the pen is never silently a default. Every value remembers its source.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import tomllib
@@ -99,7 +98,7 @@ def load_settings(
         values[key] = _read(key, _from_text(KEYS[key], text), name, start)
         sources[key] = name
     for key, value in (flags or {}).items():
-        if value is not None and value != [] and value != ():
+        if value is not None:
             values[key] = _read(key, value, f"--{key.replace('.', '-')}", start)
             sources[key] = f"--{key.replace('.', '-')}"
     limits = {key.partition(".")[2]: values.pop(key) for key in list(values) if key.startswith("limits.")}
@@ -219,7 +218,7 @@ def _read(key: str, value: Any, place: str, base: Path) -> Any:
             return tuple(value)
         case "whole" if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= WHOLE_MAX:
             return value
-        case "seconds" if _is_number(value) and 0 <= value <= SECONDS_MAX:
+        case "seconds" if _is_seconds(value):
             return float(value)
         case _:
             raise SettingsInvalid(f"{place}: expected {_EXPECTED[kind]}, got {describe_value(value)}")
@@ -241,5 +240,5 @@ def _is_texts(value: Any) -> bool:
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= SECONDS_MAX

@@ -1,7 +1,7 @@
 """What the doctor looks at: the folder, the disk, the store's file, and every execution in it.
 
-A check returns findings and repairs nothing, with two exceptions: a damaged execution is set aside so that the others go
-on, and the lock files of dead processes are removed.
+A check returns findings and repairs nothing, with two exceptions: a damaged execution is set aside so that the others
+go on, and the lock files of dead processes are removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
     execution_id: str = ""
 
 
-# ---- folder, disk, file ------------------------------------------------------------------------------------------------
+# ---- folder, disk, file --------------------------------------------------------------------------------------------
 
 
 def folder(settings: Settings) -> list[Finding]:
@@ -57,7 +57,9 @@ def folder(settings: Settings) -> list[Finding]:
             pass
     except OSError as error:
         what = f"{nearest} cannot be written ({error.strerror})"
-        return [Finding("problem", "folder", what, "Nothing can be started or resumed", "Make it writable, or use --store")]
+        return [
+            Finding("problem", "folder", what, "Nothing can be started or resumed", "Make it writable, or use --store")
+        ]
     return []
 
 
@@ -102,12 +104,14 @@ def store_trouble(error: HoldfastError) -> Finding:
             return Finding("problem", "store", str(error), meaning, "Make the file and its folder writable")
 
 
-# ---- executions --------------------------------------------------------------------------------------------------------
+# ---- executions ----------------------------------------------------------------------------------------------------
 
 
 async def whole_store(store: SqliteStore, registry: Registry, locks: LockFiles) -> list[Finding]:
     findings = [
-        Finding("problem", "damaged store", trouble, "Its bytes are not what was written", "Restore a backup of the file")
+        Finding(
+            "problem", "damaged store", trouble, "Its bytes are not what was written", "Restore a backup of the file"
+        )
         for trouble in await store.check()
     ]
     async for head in _heads(store):
@@ -156,7 +160,9 @@ async def verify_execution(store: SqliteStore, head: Head) -> Execution:
     while state.seq < head.seq:
         chain, rows = await store.events(head.id, state.seq, min(PAGE_EVENTS, head.seq - state.seq))
         if not rows:
-            raise StoreCorrupted(f"has {state.seq} events on disk, its head says {head.seq}; the end of its journal is lost")
+            raise StoreCorrupted(
+                f"has {state.seq} events on disk, its head says {head.seq}; the end of its journal is lost"
+            )
         end = verify(rows, state.seq, chain)
         for row in rows:
             event = decode(row)
@@ -181,7 +187,9 @@ def _orphaned(head: Head, locks: LockFiles) -> list[Finding]:
     else:
         return []
     what = f"execution {head.id} ({head.name}) is {head.status}, but {why}"
-    return [Finding("warning", "orphaned", what, "It does not move; nothing is lost", f"holdfast resume {head.id}", head.id)]
+    return [
+        Finding("warning", "orphaned", what, "It does not move; nothing is lost", f"holdfast resume {head.id}", head.id)
+    ]
 
 
 def _is_due(head: Head) -> bool:
@@ -200,6 +208,8 @@ def _tools(head: Head, created: TaskCreated, registry: Registry) -> list[Finding
         missing.append(f"its function {created.program.name} is not here")
     todo = f"Put it back in `modules`, or go on regardless: holdfast resume {head.id} --force"
     return [
-        Finding("warning", "program", f"execution {head.id}: {what}", "It cannot go on as it was started", todo, head.id)
+        Finding(
+            "warning", "program", f"execution {head.id}: {what}", "It cannot go on as it was started", todo, head.id
+        )
         for what in [*missing, *changed]
     ]

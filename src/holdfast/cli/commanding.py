@@ -1,4 +1,4 @@
-"""Commands that ask something of an execution from any process: pause, interrupt, stop, approve, deny, answer, resolve, send.
+"""Commands that ask something of an execution from any process: hold it, end it, or answer what it asks.
 
 Each prints what became of it: applied as an event, unchanged, queued; or refused, with exit code 2.
 """
@@ -58,7 +58,7 @@ def stop(context: typer.Context, execution: Id, why: Why = "", as_json: AsJson =
     return _command(context, execution, lambda run: run.stop(why=why), as_json)
 
 
-def approve(
+def approve(  # noqa: PLR0917 -- one parameter per option
     context: typer.Context,
     execution: Id,
     step: AnyStep = "",
@@ -104,7 +104,7 @@ def answer(
     return _command(context, execution, lambda run: run.answer(step, parse_value(said)), as_json, wakes=True)
 
 
-def resolve(  # noqa: PLR0913 -- one parameter per option
+def resolve(  # noqa: PLR0913, PLR0917 -- one parameter per option
     context: typer.Context,
     execution: Id,
     step: Step,
@@ -154,9 +154,7 @@ def send(
     return _command(context, execution, lambda run: run.send(name, parse_value(data)), as_json, wakes=True)
 
 
-def _command(
-    context: typer.Context, execution: str, give: Command, as_json: bool, *, wakes: bool = False
-) -> int:
+def _command(context: typer.Context, execution: str, give: Command, as_json: bool, *, wakes: bool = False) -> int:
     settings = settings_of(context)
 
     async def work() -> int:

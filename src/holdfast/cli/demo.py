@@ -6,12 +6,7 @@ The plan runs in a child process, as `holdfast run` would run it. This process o
 from __future__ import annotations
 
 import os
-import secrets
-import signal
-import subprocess
 import sys
-import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +18,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.events import name_of
 
 if TYPE_CHECKING:
+    import subprocess
+
     from holdfast.engine.feed import Watched
     from holdfast.settings import Settings
 
@@ -95,6 +92,9 @@ def demo() -> int:
     Example:
       holdfast demo
     """
+    import secrets
+    import signal
+
     folder = _prepare()
     shown = os.path.relpath(folder) if folder.is_relative_to(Path.cwd()) else str(folder)
     _say(f"1. A plan of eight steps runs in a process of its own (in {shown}/).")
@@ -129,6 +129,10 @@ def _say(text: str) -> None:
 
 def _prepare() -> Path:
     """A folder with the plan and its settings: here, or in the temporary folder if this one cannot be written."""
+    import tempfile
+
+    from holdfast.cli.demo_tools import WITNESS
+
     folder = Path.cwd() / FOLDER
     try:
         folder.mkdir(exist_ok=True)
@@ -136,14 +140,14 @@ def _prepare() -> Path:
     except OSError:
         folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}-"))
         (folder / "holdfast.toml").write_text(SETTINGS)
-    from holdfast.cli.demo_tools import WITNESS
-
     (folder / PLAN_FILE).write_text(PLAN)
     (folder / WITNESS).write_text("")
     return folder
 
 
 def _start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    import subprocess
+
     sys.stdout.flush()
     environ = {name: text for name, text in os.environ.items() if not name.startswith("HOLDFAST_")}
     return subprocess.Popen([sys.executable, "-m", "holdfast.cli", "-C", str(folder), *arguments], env=environ)
@@ -190,7 +194,7 @@ def _must_live(child: subprocess.Popen[bytes]) -> None:
         raise HoldfastError(f"the demo's plan ended with exit code {child.returncode} before it began; see above")
 
 
-# ---- the witness -------------------------------------------------------------------------------------------------------
+# ---- the witness ---------------------------------------------------------------------------------------------------
 
 
 def _testimony(folder: Path) -> list[tuple[str, int]]:
@@ -219,6 +223,8 @@ async def _started_again(folder: Path, seen: Seen) -> set[str]:
 
 
 def _show_witness(folder: Path, first_pid: int, second_pid: int) -> None:
+    from collections import Counter
+
     testimony = _testimony(folder)
     for pid, words in ((first_pid, "before the kill"), (second_pid, "after it")):
         runs = Counter(path for path, by in testimony if by == pid)

@@ -92,7 +92,9 @@ def load_modules(settings: Settings) -> tuple[Registry, list[Finding]]:
             registry.load_module(module, settings.root)
         except SettingsInvalid as error:
             meaning = "Programs that use its tools or functions cannot run here"
-            findings.append(Finding("problem", "module", str(error), meaning, "Correct it, or take it out of `modules`"))
+            findings.append(
+                Finding("problem", "module", str(error), meaning, "Correct it, or take it out of `modules`")
+            )
     return registry, findings
 
 

@@ -24,6 +24,10 @@ from holdfast.engine.run import PEOPLE, Run
 from holdfast.journal.store import Head
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 1, "paused": 3, "waiting": 3, "interrupted": 130}
+_RESULT_KEYS = (
+    "id", "name", "title", "status", "output", "error", "failed_step", "failure", "waiting_for", "steps_ended",
+    "steps_total", "created_at", "started_at", "ended_at",
+)  # fmt: skip
 LOOK_S = 0.5  # how often to look again when nothing was announced
 CATCH_UP_S = 5.0  # how long the last events may take to be shown
 
@@ -66,7 +70,9 @@ class Foreground:
                     self._view.note(f"letting go; it goes on with: holdfast resume {self._run.id}")
                     return 128 + self._signal
                 if self._follows:
-                    self._view.note(f"it goes on in the other process; to interrupt it: holdfast interrupt {self._run.id}")
+                    self._view.note(
+                        f"it goes on in the other process; to interrupt it: holdfast interrupt {self._run.id}"
+                    )
                     return 130
                 await self._interrupt()
                 continue
@@ -200,9 +206,7 @@ async def open_requests(engine: Engine, run: Run) -> list[tuple[str, Mapping[str
 async def result_of(engine: Engine, run: Run) -> dict[str, Any]:
     """How an execution stands: the last line of `--json`."""
     shown: dict[str, Any] = await run.show()
-    wanted = ("id", "name", "title", "status", "output", "error", "failed_step", "failure", "waiting_for", "steps_ended",
-              "steps_total", "created_at", "started_at", "ended_at")  # fmt: skip
-    result = {key: shown[key] for key in wanted}
+    result = {key: shown[key] for key in _RESULT_KEYS}
     if result["status"] == "completed":
         result["output"] = await run.result()
     asked = await open_requests(engine, run) if result["status"] == "waiting" else []

@@ -47,7 +47,7 @@ class LiveView:
             if lines:
                 self._said[event.path] = lines[-1]
             return
-        if watched.seq is None:
+        if watched.seq is None or isinstance(event, ev.Frame):
             return
         if watched.seq == self._state.seq + 1:
             apply(self._state, event, watched.seq)
@@ -124,7 +124,7 @@ class LiveView:
                 return Text(lived + step.failure.message, style="red" if step.critical else "yellow")
             case "retrying" if step.failure is not None:
                 left_s = max(0.0, (step.due_at or 0) / 1e6 - time.time())
-                return Text(f"attempt {step.attempt} failed, next in {left_s:.0f} s: {step.failure.message}", style="yellow")
+                return Text(f"attempt {step.attempt} failed, next in {left_s:.0f} s: {step.failure.message}", "yellow")
             case "skipped" | "in_doubt":
                 return Text(step.reason, style="dim")
             case "waiting":

@@ -55,7 +55,9 @@ def list_(
     return 0
 
 
-async def _heads(settings: Settings, status: tuple[str, ...], name: str, owner: str, limit: int) -> list[dict[str, Any]]:
+async def _heads(
+    settings: Settings, status: tuple[str, ...], name: str, owner: str, limit: int
+) -> list[dict[str, Any]]:
     """Read with the store alone: a list must come at once."""
     from holdfast.engine.wire import wire_head
     from holdfast.journal.sqlite import SqliteStore

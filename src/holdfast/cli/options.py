@@ -31,7 +31,7 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     for text in texts or ():
         name, separator, said = text.partition("=")
         if not separator or not name:
-            raise InputInvalid(f'{option} {text}: expected NAME=VALUE, such as {option} topic=tides')
+            raise InputInvalid(f"{option} {text}: expected NAME=VALUE, such as {option} topic=tides")
         found[name] = said
     return found
 

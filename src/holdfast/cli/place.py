@@ -5,9 +5,8 @@ Looking and commanding need neither the user's modules nor any tool, so a broken
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -47,11 +46,13 @@ def settings_of(context: typer.Context) -> Settings:
 
 
 def wait_for(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
     return asyncio.run(work)
 
 
 @asynccontextmanager
-async def bare_engine(settings: Settings) -> AsyncIterator[BareEngine]:
+async def bare_engine(settings: Settings) -> AsyncGenerator[BareEngine]:
     """An engine that looks and commands but drives nothing and knows no tools."""
     from holdfast.engine.engine import Engine as BareEngine
     from holdfast.engine.feed import Feed
@@ -79,7 +80,7 @@ async def bare_engine(settings: Settings) -> AsyncIterator[BareEngine]:
 
 
 @asynccontextmanager
-async def driving_engine(settings: Settings) -> AsyncIterator[Engine]:
+async def driving_engine(settings: Settings) -> AsyncGenerator[Engine]:
     """An engine with everything, that drives what it is given and the children of that."""
     from holdfast.app import Engine
 
@@ -91,11 +92,11 @@ def existing_store(settings: Settings) -> Path:
     """The journal's file; looking at a folder must not leave one behind."""
     path = settings.store_file
     if path is None:
-        raise UsageError("a store in memory ends with its process; there is nothing to look at, name a file with --store")
+        raise UsageError("a store in memory ends with its process, so there is nothing to look at; use a file")
     if path.is_dir():
         raise UsageError(f"store: {path} is a folder; name a file")
     if not path.exists():
-        raise NotFound(f"there is no journal at {path} yet; start a task with `holdfast run PLAN`, or name another --store")
+        raise NotFound(f"there is no journal at {path}; start a task with `holdfast run PLAN`, or name another --store")
     return path
 
 

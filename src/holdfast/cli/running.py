@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def run(  # noqa: PLR0913 -- one parameter per option
+def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
     context: typer.Context,
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A plan file, or the name of a function.")],
     given: Inputs = None,
@@ -96,7 +96,7 @@ def resume(
     return wait_for(work())
 
 
-def retry(
+def retry(  # noqa: PLR0917 -- one parameter per option
     context: typer.Context,
     execution: Id,
     from_step: Annotated[str, typer.Option("--from", metavar="STEP", help="Run again from this step on.")] = "",
@@ -142,7 +142,7 @@ def fork(
     return _drive_new(settings_of(context), execution, start, as_json=as_json, no_ask=no_ask)
 
 
-# ---- driving -----------------------------------------------------------------------------------------------------------
+# ---- driving -------------------------------------------------------------------------------------------------------
 
 
 def _drive_new(
@@ -156,9 +156,7 @@ def _drive_new(
     return wait_for(work())
 
 
-async def _drive(
-    engine: Engine, run: Run, settings: Settings, *, as_json: bool, no_ask: bool, since: int = 0
-) -> int:
+async def _drive(engine: Engine, run: Run, settings: Settings, *, as_json: bool, no_ask: bool, since: int = 0) -> int:
     from holdfast.cli.drive import Foreground
     from holdfast.cli.views import view_for
 
@@ -174,7 +172,7 @@ async def _drive(
     return await Foreground(engine, run, view, asks=asks, follows=follows).drive(since)
 
 
-# ---- what is run, and with what ----------------------------------------------------------------------------------------
+# ---- what is run, and with what ------------------------------------------------------------------------------------
 
 
 def locate(program: str, settings: Settings) -> str:

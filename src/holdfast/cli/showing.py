@@ -66,11 +66,12 @@ def _times(shown: Wired) -> str:
 
 def _steps(shown: Wired) -> list[str]:
     steps = {step["path"]: step for step in shown["steps"]}
-    rows = [(f"{'  ' * depth}{label(path, depth)}", steps[path], depth) for depth, path in tree(steps)]
-    width = max((len(name) for name, _, _ in rows), default=0)
-    lines: list[str] = []
-    for name, step, _ in rows:
-        lines.append(f"  {mark(step['status'])} {name.ljust(width)}  {_about(step)}".rstrip())
+    rows = [("  " * depth, label(path, depth), steps[path]) for depth, path in tree(steps)]
+    width = max((len(indent + name) for indent, name, _ in rows), default=0)
+    lines = [
+        f"  {indent}{mark(step['status'])} {name.ljust(width - len(indent))}  {_about(step)}".rstrip()
+        for indent, name, step in rows
+    ]
     return lines or ["  no steps yet"]
 
 

@@ -19,6 +19,7 @@ _REMEDY_WORDS = {
 _WAITING_WORDS = {
     "approval": "an approval",
     "answer": "an answer",
+    "question": "an answer",
     "correction": "a correction",
     "doubt": "a doubt to be settled",
     "budget": "budget",
@@ -71,12 +72,18 @@ def _step_failed(event: Wired) -> str:
 
 
 def _step_retrying(event: Wired) -> str:
-    return f"{event['path']}: attempt {event['attempt']} failed, next {distance(event['due_at'])}: {value(event['error'])}"
+    next_one = distance(event["due_at"])
+    return f"{event['path']}: attempt {event['attempt']} failed, next {next_one}: {value(event['error'])}"
+
+
+def _words_for(request: Wired) -> str:
+    kind: str = request["kind"]
+    return _WAITING_WORDS.get(kind, kind)
 
 
 def _asked(event: Wired) -> str:
     request = event["request"]
-    return f"{request['path']}: asks for {_WAITING_WORDS.get(request['kind'], request['kind'])}: {value(request['message'])}"
+    return f"{request['path']}: asks for {_words_for(request)}: {value(request['message'])}"
 
 
 _LINES: dict[str, Callable[[Wired], str]] = {
@@ -144,7 +151,7 @@ def commands_for(request: Wired, execution_id: str) -> list[tuple[str, str]]:
 
 def request_lines(request: Wired, execution_id: str) -> list[str]:
     """An open request with everything needed to decide, and how to."""
-    lines = [f"{request['path']} asks for {_WAITING_WORDS.get(request['kind'], request['kind'])}: {request['message']}"]
+    lines = [f"{request['path']} asks for {_words_for(request)}: {request['message']}"]
     if request["tool"]:
         lines.append(f"  would run: {request['tool']} {value(request['arguments'])}")
     if request["kind"] == "question" and request["schema"]:

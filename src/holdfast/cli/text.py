@@ -40,8 +40,8 @@ STATUS_COLOURS = {
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
-    stream = stream or sys.stdout
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+    wanted = stream or sys.stdout
+    return wanted.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def has_colours() -> bool:

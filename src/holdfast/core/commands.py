@@ -73,9 +73,12 @@ def rule(state: Execution, command: Command, at: int) -> Ruling:
     """What this command does to this state at this time."""
     try:
         arguments = msgspec.json.decode(command.arguments, type=Arguments)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return _refused(f"{command.verb}: the arguments cannot be read: {error}")
-    return _RULES[command.verb](state, arguments, command.by, at)
+    ruled = _RULES.get(command.verb)
+    if ruled is None:  # two versions of Holdfast may share one store
+        return _refused(f"the driver's Holdfast does not know the command {command.verb}; upgrade it")
+    return ruled(state, arguments, command.by, at)
 
 
 def close_attempts(state: Execution, at: int, why: str) -> list[ev.Event]:

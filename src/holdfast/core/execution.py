@@ -123,6 +123,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     extensions: list[Raw] = []
     recoveries: int = 0
     accepted: tuple[str, ...] = ()  # differences a person resumed it in spite of
+    snapshot_seq: int = 0  # where its newest snapshot stands; the only thing here that no event says
 
     @property
     def is_ended(self) -> bool:
@@ -187,11 +188,12 @@ def _enter(state: Execution, tag: str) -> None:
 
 def _step(state: Execution, path: str, tag: str) -> Step:
     step = state.steps.get(path)
+    status = "pending" if step is None else step.status
+    move = STEP_MOVES[tag]
+    if status not in move.frm:
+        raise StoreCorrupted(f"execution {state.id}: {tag} cannot follow status {status} of step {path}")
     if step is None:
         step = state.steps[path] = Step(path=path)
-    move = STEP_MOVES[tag]
-    if step.status not in move.frm:
-        raise StoreCorrupted(f"execution {state.id}: {tag} cannot follow status {step.status} of step {path}")
     step.status = move.to  # pyright: ignore[reportAttributeAccessIssue] -- the table holds only step statuses
     return step
 
@@ -394,14 +396,18 @@ def _step_in_doubt(state: Execution, event: ev.StepInDoubt) -> None:
 
 
 def _step_noted(state: Execution, event: ev.StepNoted) -> None:
-    step = state.steps.get(event.path)
-    if step is None:
-        raise StoreCorrupted(f"execution {state.id}: step:noted for {event.path}, which never started")
-    step.notes = event.data
+    _known_step(state, event.path, "step:noted").notes = event.data
 
 
 def _step_diverged(state: Execution, event: ev.StepDiverged) -> None:
-    state.steps[event.path].diverged = True
+    _known_step(state, event.path, "step:diverged").diverged = True
+
+
+def _known_step(state: Execution, path: str, tag: str) -> Step:
+    step = state.steps.get(path)
+    if step is None:
+        raise StoreCorrupted(f"execution {state.id}: {tag} for {path}, which never started")
+    return step
 
 
 # ---- people ----------------------------------------------------------------------------------------------------
@@ -425,9 +431,9 @@ def _answer(state: Execution, request_id: str, remedy: str, by: str, why: str = 
 
 
 def _granted(state: Execution, event: ev.ApprovalGranted) -> None:
+    _answer(state, event.request_id, "granted", event.by, event.why, event.arguments)
     if event.sticky:
         state.sticky.add(state.requests[event.request_id].request.tool)
-    _answer(state, event.request_id, "granted", event.by, event.why, event.arguments)
 
 
 def _denied(state: Execution, event: ev.ApprovalDenied) -> None:
@@ -454,7 +460,9 @@ def _child_started(state: Execution, event: ev.ChildStarted) -> None:
 
 
 def _child_ended(state: Execution, event: ev.ChildEnded) -> None:
-    child = state.children[event.path]
+    child = state.children.get(event.path)
+    if child is None or child.id != event.child_id:
+        raise StoreCorrupted(f"execution {state.id}: child:ended for {event.child_id}, which {event.path} never started")
     child.status, child.output, child.failure = event.status, event.output, event.failure
 
 

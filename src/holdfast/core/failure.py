@@ -26,6 +26,7 @@ Category = Literal[
 Happened = Literal["nothing", "known", "unknown"]
 
 
+RETRY_AFTER_S_MAX = 86400.0  # the longest a rate limit may put us off by its own word; then we ask again
 MESSAGE_CHARS_MAX = 4000  # an error text longer than this helps nobody and bloats the journal
 
 
@@ -71,13 +72,13 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 Decision = RetryLater | RunReduced | RefreshAndRetry | FallBack | Doubt | AskForCorrection | GiveUp
 
-_REFUSED = (ConnectionRefusedError, FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
 def describe(error: BaseException) -> Failure:
     """An exception as data. Tools that know better raise a `ToolError`."""
-    message = " ".join(str(error).split()) if str(error) else type(error).__name__
+    message = " ".join(str(error).split()) or type(error).__name__
+    message = message.encode("utf-8", "replace").decode()  # file names may hold what JSON cannot
     if len(message) > MESSAGE_CHARS_MAX:
         message = message[:MESSAGE_CHARS_MAX] + "…"
     if isinstance(error, StepFailed):
@@ -93,7 +94,7 @@ def describe(error: BaseException) -> Failure:
         )
     category = _categorise(error)
     happened: Happened = "known"
-    if isinstance(error, _REFUSED):
+    if isinstance(error, ConnectionRefusedError):
         happened = "nothing"
     elif category in ("transient", "timeout", "unknown"):
         happened = "unknown"
@@ -166,7 +167,7 @@ def _again(failure: Failure, means: Means, tally: Tally, jitter: float, may_repe
     match failure.category:
         case "rate_limit" if tally.rate_limit_waits < RATE_LIMIT_WAITS_MAX:
             wait_s = failure.retry_after_s if failure.retry_after_s is not None else RATE_LIMIT_WAIT_S
-            return RetryLater(max(0.0, wait_s))
+            return RetryLater(min(max(0.0, wait_s), RETRY_AFTER_S_MAX))
         case "transient" | "timeout":
             return _backoff(written or Retry(), tally, jitter)
         case "resource" if means.can_reduce and not tally.reduced:
@@ -183,5 +184,8 @@ def _backoff(retry: Retry, tally: Tally, jitter: float) -> RetryLater | None:
     """Exponential with equal jitter: half of the delay is certain, half is random."""
     if tally.retries >= retry.max:
         return None
-    full = min(retry.max_s, retry.first_s * retry.factor**tally.retries)
+    try:
+        full = min(retry.max_s, retry.first_s * retry.factor**tally.retries)
+    except OverflowError:
+        full = retry.max_s
     return RetryLater(full / 2 + full / 2 * jitter)

@@ -44,6 +44,7 @@ class Driver:
         self._slot = slot
         self._task: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
+        self.finished = asyncio.Event()  # everything is let go of
         self._active = 0
         self._resting: asyncio.Event | None = None  # set when a closing driver has nothing running any more
         self._waits: set[waits.Wait] = set()
@@ -55,6 +56,9 @@ class Driver:
         self._handled: set[str] = set()  # commands seen here, by id: asked twice is done once
         self.loop = self._loop = asyncio.get_running_loop()
         self.loop_time = self._loop.time
+        self._clock_now_us = services.clock.now_us
+        self.keep = log.blobs.keep
+        self.value = log.blobs.fetch
         log.on_lost = self._lost
         log.on_durable = self._durable
 
@@ -127,6 +131,7 @@ class Driver:
         if self.log.error is not None and self.problem is None:
             self.problem = self.log.error
         self._slot.release()
+        self.finished.set()
         self.services.feed.notify(self.state.id)
 
     async def _cancel_program(self) -> None:
@@ -140,26 +145,26 @@ class Driver:
 
     def now_us(self) -> int:
         """The time of the next event: never before the last one."""
-        return max(self.services.clock.now_us(), self.state.last_at)
+        now, last = self._clock_now_us(), self.state.last_at
+        return now if now > last else last
 
     def append(self, *events: ev.Event, **extras: Any) -> None:
         if self.log.error is not None:
             raise Suspended
         self.log.append(*events, **extras)
-        if self.services.feed.is_watched(self.state.id):
+        if self.is_watched():
             self._show_progress(events)
 
+    def is_watched(self) -> bool:
+        return self.services.feed.is_watched(self.state.id)
+
     async def durable(self) -> None:
+        if self.log.is_durable():
+            return
         try:
             await self.log.durable()
         except JournalError:
             raise Suspended from None
-
-    def keep(self, value: bytes) -> Raw:
-        return self.log.blobs.keep(value)
-
-    async def value(self, raw: Raw) -> bytes:
-        return await self.log.blobs.fetch(raw)
 
     async def recorded_start(self, path: str) -> ev.StepStarted:
         """The first attempt of a step, looked up in the journal."""
@@ -178,6 +183,10 @@ class Driver:
         self.services.feed.notify(self.state.id, status=status_moved)
 
     # ---- gates --------------------------------------------------------------------------------------------------
+
+    def must_wait(self) -> bool:
+        """Whether a step that wants to begin has to ask `admit` first."""
+        return self.cause is not None or self.state.status != "running" or self.log.error is not None
 
     async def admit(self) -> None:
         """Let a step begin: not while paused, not while letting go; wake up first if the execution waits."""
@@ -441,11 +450,10 @@ class Driver:
         self.services.feed.show(self.state.id, frame)
 
     def show_call(self, path: str, tool: str, arguments: bytes, call_id: str) -> None:
-        if self.services.feed.is_watched(self.state.id):
-            frame = ev.TaskToolCall(
-                at=self.now_us(), after=self.state.seq, tool=tool, arguments=Raw(arguments), call_id=call_id, path=path
-            )
-            self.services.feed.show(self.state.id, frame)
+        frame = ev.TaskToolCall(
+            at=self.now_us(), after=self.state.seq, tool=tool, arguments=Raw(arguments), call_id=call_id, path=path
+        )
+        self.services.feed.show(self.state.id, frame)
 
     def _show_progress(self, events: Sequence[ev.Event]) -> None:
         last = events[-1] if events else None

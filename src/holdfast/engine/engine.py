@@ -65,6 +65,7 @@ class Engine:
         self._left: dict[str, str] = {}  # executions this process cannot run, and why
         self._keeper: asyncio.Task[None] | None = None
         self._look_now = asyncio.Event()
+        self._some_wait = False  # something is due that has no slot yet
         self._closing = False
         services.on_child = self._child_was_born
 
@@ -101,6 +102,7 @@ class Engine:
             journal = Log(self.services.store, self.services.writer, state, new.head.digest, new.head.epoch)
             self._drive(Driver(self.services, journal, program, slot))
         else:
+            self._some_wait = True
             self._look_now.set()
         return Run(self, execution_id)
 
@@ -141,6 +143,10 @@ class Engine:
 
     async def list(self, query: Query | None = None) -> list[Head]:
         return await self.services.store.heads(query or Query())
+
+    def driver(self, execution_id: str) -> Driver | None:
+        """The driver of an execution, if it runs here."""
+        return self._drivers.get(execution_id)
 
     def drives(self, execution_id: str) -> bool:
         return execution_id in self._drivers
@@ -247,7 +253,8 @@ class Engine:
                 if driver.problem is not None and not isinstance(driver.problem, Fenced):
                     self._remember_problem(execution_id, driver.problem)
                 self.services.feed.notify(execution_id)
-                self._look_now.set()
+                if self._some_wait:
+                    self._look_now.set()
 
         task = asyncio.get_running_loop().create_task(drive(), name=f"holdfast-drive {execution_id}")
         self._driving.add(task)
@@ -287,12 +294,12 @@ class Engine:
                     await self._look_now.wait()
 
     async def _deliver(self) -> None:
-        if not self._drivers:
-            return
         for command in await self.services.store.pending():
             driver = self._drivers.get(command.execution_id)
             if driver is not None:
                 driver.deliver([command])
+            else:
+                self._look_now.set()  # nobody drives it: perhaps we can
 
     async def _sweep(self) -> None:
         """Take up what should be driven and is not."""
@@ -302,11 +309,13 @@ class Engine:
         dead = [driver for driver in holders if driver != self.services.driver and self._liveness.is_dead(driver)]
         mine = [self.services.driver] if self._has_strays(holders) else []
         limit = min(SWEEP_MAX, self._slots.free)
+        self._some_wait = limit <= 0
         if limit <= 0:
             return
         due = await self.services.store.claimable(self.services.clock.now_us(), ["", *dead, *mine], SWEEP_MAX)
-        wanted = [head for head in due if self._wants(head)][:limit]
-        taken = await asyncio.gather(*(self._adopt(head) for head in wanted))
+        wanted = [head for head in due if self._wants(head)]
+        taken = await asyncio.gather(*(self._adopt(head) for head in wanted[:limit]))
+        self._some_wait = len(wanted) > limit
         if any(taken) and len(due) == SWEEP_MAX:
             self._look_now.set()  # there may be more
 

@@ -24,7 +24,7 @@ class FallbackTool(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any] | None = None  # None: the step's own
 
 
-class StepCall(msgspec.Struct, frozen=True, kw_only=True):
+class StepCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One step a program asks for. `strict` programs (functions) may not ask for another input than was recorded."""
 
     path: str
@@ -39,7 +39,7 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
     affects: Callable[[], tuple[str, ...]] | None = None  # which steps would be skipped if this one failed
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a step ended. `output` is JSON bytes: a program always sees decode(encode(value))."""
 
     status: Literal["completed", "failed", "skipped"]

@@ -58,14 +58,22 @@ class Run:
 
     async def result(self) -> Any:
         """The output, once completed. Raises ExecutionFailed or ExecutionStopped."""
-        await self._wait(lambda head: head.status in ENDS)
-        state = await self.state()
+        state = await self._ended_state()
         if state.failure is not None:
             raise ExecutionFailed(state.failure)
         if state.status == "stopped":
             who, why = f" by {state.by}" if state.by else "", f": {state.why}" if state.why else ""
             raise ExecutionStopped(f"stopped{who}{why}")
         return msgspec.json.decode(await fetch_value(self._engine.services.store, state.output))
+
+    async def _ended_state(self) -> Execution:
+        driver = self._engine.driver(self.id)
+        if driver is not None:
+            await driver.finished.wait()
+            if driver.state.is_ended and driver.log.is_durable():
+                return driver.state  # it was driven here to its end, and that end is on disk
+        await self._wait(lambda head: head.status in ENDS)
+        return await self.state()
 
     async def settled(self) -> Head:
         """Wait until the execution has ended or only a person can move it."""

@@ -35,13 +35,12 @@ from holdfast.core.failure import (
     decide,
     describe,
 )
-from holdfast.core.policy import STEP_TIMEOUT_S, Approval, Effect
+from holdfast.core.policy import STEP_TIMEOUT_S, Effect
 from holdfast.engine.program import Outcome, StepCall
 from holdfast.engine.requests import ask_for_approval, ask_for_correction, ask_in_doubt, denied
 from holdfast.journal.store import CacheItem
 from holdfast.tools.call import Call, DidNotHappen, Happened
 from holdfast.tools.tool import Tool
-from holdfast.tools.values import digest as digest_value
 from holdfast.tools.values import encode
 
 if TYPE_CHECKING:
@@ -50,20 +49,22 @@ if TYPE_CHECKING:
 
 async def perform(run: Driver, call: StepCall) -> Outcome:
     """Answer from history, or take the step from where it stands to its end."""
-    step = run.state.steps.get(call.path)
-    asked = encode(call.arguments, f"the arguments of {call.path}")
+    steps = run.state.steps
+    step = steps.get(call.path)
+    asked = encode(call.arguments, call.path)
     digest = input_digest(call.tool.name, asked)
     if step is not None and step.digest and step.digest != digest:
         await _diverged(run, call, step, digest, asked)
     runner = _Runner(run, call, digest, asked)
     while step is None or step.status not in _ENDED:
-        await run.admit()
+        if run.must_wait():
+            await run.admit()
         run.busy()
         try:
             await _MOVES[step.status if step is not None else "pending"](runner, step)
         finally:
             run.idle()
-        step = run.state.steps[call.path]
+        step = steps[call.path]
     return await outcome_of(run, step)
 
 
@@ -77,10 +78,10 @@ async def outcome_of(run: Driver, step: Step) -> Outcome:
 
 
 def input_digest(tool: str, arguments: bytes) -> str:
-    """What a step was asked to do: its tool and its input."""
-    if arguments.startswith(b"{") and arguments.count(b":") > 1:
-        return digest_value(b'{"tool":%b,"input":%b}' % (msgspec.json.encode(tool), arguments))
-    return blake2b(b'{"input":%b,"tool":%b}' % (arguments, msgspec.json.encode(tool)), digest_size=16).hexdigest()
+    """What a step was asked to do: its tool and its input, whatever the order of its keys."""
+    if arguments.count(b":") > 1:  # with one key there is no order
+        arguments = msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
+    return blake2b(b"%b\0%b" % (tool.encode(), arguments), digest_size=16).hexdigest()
 
 
 class CancelledInside(ToolError):
@@ -104,8 +105,9 @@ class _Runner:
 
     async def begin(self, step: Step | None) -> None:
         """Nothing has happened yet: a person's yes, a cached answer, or the first attempt."""
-        if self._needed_approval() is not None:
-            ask_for_approval(self.run, self.call, self.asked, cast(Approval, self._needed_approval()))
+        approval = self.call.policy.approval or self.call.tool.approval
+        if approval is not None and self.call.tool.name not in self.run.state.sticky:
+            ask_for_approval(self.run, self.call, self.asked, approval)
         elif self._cache_s() and await self._answer_from_cache():
             return
         else:
@@ -130,10 +132,11 @@ class _Runner:
         assert step is not None
         await self.run.wait_due(step)
         arguments = await self._arguments_of(step)
-        if step.failure is not None and step.reduced and step.failure.category == "resource":
-            arguments = await self._reduce(step, arguments)
-        elif step.failure is not None and step.refreshed and step.failure.category == "permission":
-            await self._refresh(step, arguments)
+        if step.failure is not None and not step.fallback:  # the hooks are those of the step's own tool
+            if step.reduced and step.failure.category == "resource":
+                arguments = await self._reduce(step, arguments)
+            elif step.refreshed and step.failure.category == "permission":
+                await self._refresh(step, arguments)
         await self._attempt(step, arguments)
 
     async def again_after_loss(self, step: Step | None) -> None:
@@ -163,14 +166,9 @@ class _Runner:
 
     # ---- gates --------------------------------------------------------------------------------------------------
 
-    def _needed_approval(self) -> Approval | None:
-        approval = self.call.policy.approval or self.call.tool.approval
-        return None if approval is None or self.call.tool.name in self.run.state.sticky else approval
-
     def _cache_s(self) -> float | None:
-        if self._effect(self.call.tool) != "read":
-            return None
-        return self.call.policy.cache_s or self.call.tool.cache_s
+        cache_s = self.call.policy.cache_s or self.call.tool.cache_s
+        return cache_s if cache_s and self._effect(self.call.tool) == "read" else None
 
     async def _answer_from_cache(self) -> bool:
         run, call = self.run, self.call
@@ -203,26 +201,42 @@ class _Runner:
             # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens.
             await run.durable()
         call_ = run.make_call(call.path, number, step.notes if step is not None else None)
-        run.show_call(call.path, tool.name, arguments, call_.key)
+        if run.is_watched():
+            run.show_call(call.path, tool.name, arguments, call_.key)
         began = run.loop_time()
         try:
             output = await self._invoke(tool, arguments, call_)
-        except Exception as error:
+        except asyncio.CancelledError:
+            self._cut_off(effect, number, started_at)
+            raise
+        except (Exception, SystemExit) as error:
             failure = describe(error)
             self._failed(failure, tool, effect, number, started_at, round((run.loop_time() - began) * 1e6))
             return
-        run.append(
-            ev.StepCompleted(
-                at=run.now_us(),
-                path=call.path,
-                attempt=number,
-                output=run.keep(output),
-                started_at=started_at,
-                duration_us=round((run.loop_time() - began) * 1e6),
-                tool=tool.name if fallback else "",
-            ),
-            cached=self._to_cache(output),
+        completed = ev.StepCompleted(
+            at=run.now_us(),
+            path=call.path,
+            attempt=number,
+            output=run.keep(output),
+            started_at=started_at,
+            duration_us=int((run.loop_time() - began) * 1e6),
+            tool=tool.name if fallback else "",
         )
+        if not fallback and self._cache_s():
+            run.append(completed, cached=self._to_cache(output))
+        else:
+            run.append(completed)
+
+    def _cut_off(self, effect: Effect, number: int, started_at: int) -> None:
+        """The program cancelled its own step, as when another branch failed. (If all is cut, the driver records it.)"""
+        run, path = self.run, self.call.path
+        if run.cause is not None or run.log.error is not None:
+            return
+        if effect == "once":
+            why = "its program cancelled it while it ran"
+            run.append(ev.StepInDoubt(at=run.now_us(), path=path, why=why, attempt=number))
+        else:
+            run.append(ev.StepInterrupted(at=run.now_us(), path=path, attempt=number, started_at=started_at))
 
     async def _invoke(self, tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes:
         decoded = cast("dict[str, Any]", msgspec.json.decode(arguments))
@@ -239,7 +253,8 @@ class _Runner:
                 raise CancelledInside(f"{tool.name} cancelled itself") from None
             raise
         except BaseException:
-            deadlines.clear(task)
+            if deadlines.clear(task):
+                task.uncancel()
             raise
         if deadlines.clear(task):
             task.uncancel()  # it answered in the very moment its time was up; the answer counts
@@ -267,9 +282,7 @@ class _Runner:
         return self.call.policy.effect or tool.effect
 
     def _to_cache(self, output: bytes) -> tuple[CacheItem, ...]:
-        cache_s = self._cache_s()
-        if not cache_s:
-            return ()
+        cache_s = self._cache_s() or 0.0
         return (CacheItem(self._cache_key(), output, self.run.now_us() + int(cache_s * 1e6)),)
 
     async def _arguments_of(self, step: Step) -> bytes:
@@ -348,16 +361,19 @@ class _Runner:
         run = self.run
         tool = self.call.tool
         call = run.make_call(step.path, step.attempt, step.notes)
-        arguments = tool.validate(cast("dict[str, Any]", msgspec.json.decode(await self._arguments_of(step))))
+        arguments = await self._arguments_of(step)
+        output = b"null"
         try:
-            verdict = await tool.run_verify(arguments, call)
+            verdict = await tool.run_verify(tool.validate(msgspec.json.decode(arguments)), call)
+            if isinstance(verdict, Happened):
+                output = tool.output(verdict.output)
         except Exception:
             verdict = None  # a check that fails has told us nothing
         match verdict:
             case Happened():
-                self._complete(step, tool.output(verdict.output))
+                self._complete(step, output)
             case DidNotHappen():
-                await self._attempt(step, await self._arguments_of(step))
+                await self._attempt(step, arguments)
             case _:
                 ask_in_doubt(run, self.call, step)
 

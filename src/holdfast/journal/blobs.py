@@ -46,11 +46,11 @@ class Blobs:
         fresh, self.fresh = self.fresh, []
         return fresh
 
-    async def fetch(self, value: Raw) -> bytes:
+    async def fetch(self, raw: Raw) -> bytes:
         """The bytes behind what an event carries."""
-        blob = reference(value)
+        blob = reference(raw)
         if blob is None:
-            return bytes(value)
+            return bytes(raw)
         near = self._near.get(blob.digest)
         return near if near is not None else await fetch_blob(self._store, blob)
 

@@ -114,7 +114,7 @@ def open_snapshot(snapshot: Snapshot) -> Execution | None:
         state = _snapshot_decoder.decode(snapshot.body)
     except msgspec.MsgspecError:
         return None
-    return state if state.seq == snapshot.seq else None
+    return state if state.seq == state.snapshot_seq == snapshot.seq else None
 
 
 def _snapshot_digest(seq: int, chain: bytes, body: bytes) -> bytes:

@@ -25,7 +25,9 @@ WRITES_PENDING_MAX = 200
 _decoder: msgspec.json.Decoder[AnyFrame] = msgspec.json.Decoder(AnyFrame)
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS watching (execution_id TEXT PRIMARY KEY, until REAL NOT NULL, by INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS watching (
+    execution_id TEXT NOT NULL, until REAL NOT NULL, by INTEGER NOT NULL, PRIMARY KEY (execution_id, by)
+);
 CREATE TABLE IF NOT EXISTS frames (
     num INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL, body BLOB NOT NULL
 );
@@ -99,7 +101,8 @@ class LiveRing:
             return
         connection = self._open()
         if connection is not None:
-            with suppress(apsw.Error):
+            with suppress(apsw.Error), connection:
+                connection.execute("DELETE FROM watching WHERE until < ?", (now,))
                 connection.execute(
                     "INSERT OR REPLACE INTO watching VALUES (?, ?, ?)", (execution_id, now + WATCHING_S, os.getpid())
                 )

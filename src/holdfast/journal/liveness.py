@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,7 @@ from holdfast.core.errors import StoreUnavailable
 
 _ours: set[str] = set()  # drivers of this process, over all engines in it
 _ours_pid = os.getpid()
+REGISTER_TRIES = 50
 _NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
@@ -38,14 +40,20 @@ class LockFiles:
     def register(self, driver: str) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._folder / driver, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            handle = _lock_new(self._folder / driver)
         except OSError as error:
             raise StoreUnavailable(f"{self._folder} cannot be written ({error}); make the folder writable") from error
         self._held[driver] = handle
         _remember(driver)
 
     def is_dead(self, driver: str) -> bool:
+        return self._is_free(driver)
+
+    def forget(self, driver: str) -> None:
+        """Remove the file of a dead driver that holds nothing any more."""
+        self._is_free(driver, remove=True)
+
+    def _is_free(self, driver: str, *, remove: bool = False) -> bool:
         if driver in _known() or not _NAME.fullmatch(driver):
             return False
         path = self._folder / driver
@@ -57,17 +65,13 @@ class LockFiles:
             return False  # not known to be dead
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if remove:  # while the lock is ours, so that nobody registers in between and loses the file
+                path.unlink(missing_ok=True)
         except OSError:
             return False
         finally:
             os.close(handle)
         return True
-
-    def forget(self, driver: str) -> None:
-        """Remove the file of a dead driver that holds nothing any more."""
-        if driver not in _known() and self.is_dead(driver):
-            with suppress(OSError):
-                (self._folder / driver).unlink()
 
     def everybody(self) -> list[str]:
         """All drivers with a file here, dead or alive."""
@@ -80,11 +84,31 @@ class LockFiles:
         handle = self._held.pop(driver, None)
         if handle is None:
             return
-        # Unlinked before the lock goes, so that nobody finds a free lock of a driver that is still closing.
-        with suppress(OSError):
-            (self._folder / driver).unlink()
-        _known().discard(driver)
+        if driver in _known():  # in a forked child it is not: the file belongs to the parent, who lives
+            # Unlinked before the lock goes, so that nobody finds a free lock of a driver that is still closing.
+            with suppress(OSError):
+                (self._folder / driver).unlink()
+            _known().discard(driver)
         os.close(handle)
+
+
+def _lock_new(path: Path) -> int:
+    """Create and lock a driver's file. Somebody who tidies up may hold or remove it for a moment."""
+    for tries_left in reversed(range(REGISTER_TRIES)):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.stat(path).st_ino == os.fstat(handle).st_ino:
+                return handle
+            os.close(handle)
+        except FileNotFoundError:
+            os.close(handle)
+        except OSError:
+            os.close(handle)
+            if not tries_left:
+                raise
+        time.sleep(0.001)
+    raise OSError(f"{path.name} is removed as soon as it is created")
 
 
 class InProcess:

@@ -36,7 +36,7 @@ class Log:
         self._chain = chain
         self._entry: Entry | None = None
         self._batch: Batch | None = None
-        self._snapshot_seq = state.seq
+        self._unsettled = 0  # entries submitted, of which nothing has been heard yet
 
     def append(
         self,
@@ -51,18 +51,27 @@ class Log:
         """Add events and what goes with them, all in one transaction.
 
         `release` lets go of the execution; `wake` says that a driver should look at it, whatever it waits for.
+        If an event is refused, none of them is written.
         """
         if self.error is not None:
             raise self.error
         state = self.state
         entry = self._open_entry()
         status, reasons, seq, chain = state.status, state.reasons, state.seq, self._chain
-        for event in events:
-            seq += 1
-            row = make_row(chain, seq, event)
-            apply(state, event, seq)
-            chain = row.digest
-            entry.rows.append(row)
+        rows = entry.rows
+        before, kept = seq, len(rows)
+        try:
+            for event in events:
+                seq += 1
+                row = make_row(chain, seq, event)
+                apply(state, event, seq)
+                chain = row.digest
+                rows.append(row)
+        except Exception as error:
+            del rows[kept:]
+            if state.seq != before:  # some were folded already: the state is ahead of what will be written
+                self._lose(error if isinstance(error, HoldfastError) else StoreCorrupted(f"cannot append: {error}"))
+            raise
         self._chain = chain
         entry.at, entry.ended, entry.total = state.last_at, state.ended, state.total
         if answers or release or wake or status != state.status or reasons != state.reasons:
@@ -75,15 +84,15 @@ class Log:
             entry.posts = (*entry.posts, *posts)
             entry.creates = (*entry.creates, *creates)
             entry.cached = (*entry.cached, *cached)
-        if seq - self._snapshot_seq > SNAPSHOT_EVENTS_MIN:
+        if seq - state.snapshot_seq > SNAPSHOT_EVENTS_MIN:
             self._maybe_snapshot(entry, release)
 
     def _maybe_snapshot(self, entry: Entry, release: bool) -> None:
         """Often enough that reopening is quick, seldom enough that writing them costs next to nothing."""
         state = self.state
-        if release or state.seq - self._snapshot_seq > len(state.steps):
+        if release or state.seq - state.snapshot_seq > len(state.steps):
+            state.snapshot_seq = state.seq
             entry.snapshot = make_snapshot(state, self._chain)
-            self._snapshot_seq = state.seq
 
     def _open_entry(self) -> Entry:
         """Appends that come before the next commit share one entry: one fence, one head update."""
@@ -91,22 +100,32 @@ class Log:
             return self._entry
         entry = Entry(execution_id=self.state.id, epoch=self.epoch, after=self.state.seq, rows=[])
         self._entry = entry
+        self._unsettled += 1
         self._batch = self._writer.submit(entry, lambda result: self._committed(entry, result))
         return entry
 
     def _committed(self, entry: Entry, result: Written | HoldfastError) -> None:
+        self._unsettled -= 1
         if isinstance(result, Written) and result.ok:
             self.durable_seq = entry.after + len(entry.rows)
             if self.on_durable is not None:
                 self.on_durable(entry.change is not None)
             return
-        self.error = result if isinstance(result, HoldfastError) else Fenced()
+        self._lose(result if isinstance(result, HoldfastError) else Fenced())
+
+    def _lose(self, error: HoldfastError) -> None:
+        if self.error is not None:
+            return  # what follows a failure is fenced off; only the first one says why
+        self.error = error
         if self.on_lost is not None:
-            self.on_lost(self.error)
+            self.on_lost(error)
+
+    def is_durable(self) -> bool:
+        return self.durable_seq == self.state.seq and self.error is None
 
     async def durable(self) -> None:
-        """Return when every event so far is on disk."""
-        while self.durable_seq < self.state.seq or self.error is not None:
+        """Return when every event so far, and all that went with it, is on disk."""
+        while self._unsettled or self.error is not None:
             if self.error is not None:
                 raise self.error
             assert self._batch is not None

@@ -22,7 +22,7 @@ class MemoryStore:
         self._snapshots: dict[str, Snapshot] = {}
         self._blobs: dict[str, bytes] = {}
         self._keys: dict[tuple[str, str], str] = {}
-        self._inbox: dict[str, Command] = {}
+        self._pending: dict[str, Command] = {}
         self._answers: dict[str, Answer] = {}
         self._cache: dict[str, tuple[bytes, int]] = {}
         self._version = 0
@@ -52,14 +52,17 @@ class MemoryStore:
             self._rows[head.id].extend(entry.rows)
             head.seq, head.digest = entry.rows[-1].seq, entry.rows[-1].digest
             head.updated_at, head.ended, head.total = entry.at, entry.ended, entry.total
+        for answer in entry.answers:
+            if self._pending.pop(answer.command_id, None) is not None:
+                self._answers[answer.command_id] = answer
         if entry.change is not None:
             for name in entry.change.__struct_fields__:
                 setattr(head, name, getattr(entry.change, name))
+            if not head.ended_at and self._has_pending(head.id):
+                head.wake_at = 0
         if entry.release:
             head.driver = ""
         self._blobs.update(entry.blobs)
-        for answer in entry.answers:
-            self._answers[answer.command_id] = answer
         for command in entry.posts:
             self._post(command)
         for new in entry.creates:
@@ -72,6 +75,8 @@ class MemoryStore:
 
     def _create(self, new: NewExecution) -> Written:
         head = msgspec.structs.replace(new.head)
+        if head.id in self._heads:
+            return Written(ok=False, existing=head.id)
         if head.key:
             existing = self._keys.setdefault((head.owner, head.key), head.id)
             if existing != head.id:
@@ -102,16 +107,18 @@ class MemoryStore:
         return len(holders) < head.concurrency_limit
 
     def _post(self, command: Command) -> Written:
-        if command.id in self._inbox:
+        if command.id in self._pending or command.id in self._answers:
             return Written(ok=False)
-        self._inbox[command.id] = command
+        self._pending[command.id] = command
         head = self._heads.get(command.execution_id)
         if head is not None and not head.ended_at:
             head.wake_at = 0
         return Written(ok=True)
 
     async def quarantine(self, execution_id: str, why: str) -> None:
-        self._heads[execution_id].quarantined = why
+        self._version += 1
+        if execution_id in self._heads:
+            self._heads[execution_id].quarantined = why
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
@@ -132,7 +139,7 @@ class MemoryStore:
         if after > len(rows):
             return CHAIN_START, []
         chain = rows[after - 1].digest if after else CHAIN_START
-        return chain, rows[after : after + limit]
+        return chain, rows[after : after + limit if limit >= 0 else None]
 
     async def head(self, execution_id: str) -> Head:
         return msgspec.structs.replace(self._head(execution_id))
@@ -185,9 +192,12 @@ class MemoryStore:
         wanted = None if execution_ids is None else set(execution_ids)
         return [
             command
-            for command in self._inbox.values()
-            if command.id not in self._answers and (wanted is None or command.execution_id in wanted)
+            for command in self._pending.values()
+            if wanted is None or command.execution_id in wanted
         ]
+
+    def _has_pending(self, execution_id: str) -> bool:
+        return any(command.execution_id == execution_id for command in self._pending.values())
 
     def changes(self) -> int:
         return self._version

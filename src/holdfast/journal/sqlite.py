@@ -65,29 +65,25 @@ class SqliteStore:
     # ---- writing ------------------------------------------------------------------------------------------------
 
     async def commit(self, writes: Sequence[Write]) -> list[Written]:
-        return await self._in_thread(self._writing, lambda: self._commit(writes))
+        return await self._in_thread(self._writing, lambda: self._transact(lambda: self._committer.write(writes)))
 
-    def _commit(self, writes: Sequence[Write]) -> list[Written]:
-        if os.getpid() != self._pid:
-            raise StoreUnavailable("this store was opened before a fork; open a new one in the child process")
+    async def quarantine(self, execution_id: str, why: str) -> None:
+        def write() -> None:
+            self._writer.execute(self._sql["quarantine"], (why, execution_id))
+
+        await self._in_thread(self._writing, lambda: self._transact(write))
+
+    def _transact(self, work: Callable[[], T]) -> T:
         begin(self._writer)
         try:
-            results = self._committer.write(writes)
+            result = work()
             self._writer.execute("COMMIT")
         except BaseException:
             self._committer.forget()
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             raise
-        return results
-
-    async def quarantine(self, execution_id: str, why: str) -> None:
-        def write() -> None:
-            begin(self._writer)
-            self._writer.execute(self._sql["quarantine"], (why, execution_id))
-            self._writer.execute("COMMIT")
-
-        await self._in_thread(self._writing, write)
+        return result
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
@@ -148,13 +144,8 @@ class SqliteStore:
         return await self._read(lambda: self._heads(f"{where} ORDER BY num DESC LIMIT ?", (*values, query.limit)))
 
     async def find(self, fragment: str, limit: int = 2) -> list[str]:
-        def read() -> list[str]:
-            begins = self._reader.execute(self._sql["find_begin"], (fragment, fragment + "\x7f", limit)).fetchall()
-            escaped = "".join(c for c in fragment if c not in "%_")
-            ends = self._reader.execute(self._sql["find_end"], ("%" + escaped, limit)).fetchall()
-            return list(dict.fromkeys(row[0] for row in begins + ends))[:limit]
-
-        return await self._read(read)
+        values = {"fragment": fragment, "limit": limit}
+        return await self._read(lambda: [row[0] for row in self._reader.execute(self._sql["find"], values)])
 
     async def drivers(self) -> list[str]:
         return await self._read(lambda: [row[0] for row in self._reader.execute(self._sql["drivers"])])
@@ -181,11 +172,8 @@ class SqliteStore:
         def read() -> list[Command]:
             if execution_ids is None:
                 return [_command_of(row) for row in self._reader.execute(self._sql["pending_all"])]
-            return [
-                _command_of(row)
-                for execution_id in execution_ids
-                for row in self._reader.execute(self._sql["pending_one"], (execution_id,))
-            ]
+            wanted = msgspec.json.encode(list(execution_ids)).decode()
+            return [_command_of(row) for row in self._reader.execute(self._sql["pending_some"], (wanted,))]
 
         return await self._read(read)
 
@@ -219,6 +207,8 @@ class SqliteStore:
     async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         if self._closed:
             raise StoreUnavailable(f"{self.path} was closed")
+        if os.getpid() != self._pid:  # the threads did not come along: work handed to them would wait for ever
+            raise StoreUnavailable("this store was opened before a fork; open a new one in the child process")
 
         def explained() -> T:
             with explaining(self.path):
@@ -254,6 +244,8 @@ class explaining:  # lower case: it reads as a verb at its use, `with explaining
                 text = f"the disk is full, {path} cannot grow; free some space and resume, what was recorded is safe"
             case apsw.ReadOnlyError() | PermissionError():
                 text = f"{path} is read-only for this user; make the file and its folder writable"
+            case apsw.CantOpenError() if path.is_dir():
+                text = f"{path} is a folder; name a file in it, such as {path / 'holdfast.db'}"
             case apsw.CantOpenError():
                 text = f"{path} cannot be opened; check that its folder exists and is writable"
             case apsw.BusyError() | apsw.LockedError():

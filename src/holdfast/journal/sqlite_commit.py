@@ -59,6 +59,8 @@ class Committer:
             return Written(ok=False)
         for row in entry.rows:
             event_rows.append((num, row.seq, row.version, row.body, row.digest))
+        for answer in entry.answers:  # before the head changes: a command without an answer keeps it awake
+            self._answer(answer)
         if entry.change is not None:
             change = entry.change
             reasons = msgspec.json.encode(change.reasons).decode()
@@ -69,8 +71,6 @@ class Committer:
         if entry.release:
             self._run(self._sql["release"], (num,))
         self._blobs(num, entry.blobs)
-        for answer in entry.answers:
-            self._answer(answer)
         for command in entry.posts:
             self._post(command)
         for new in entry.creates:
@@ -93,12 +93,11 @@ class Committer:
 
     def _create(self, new: NewExecution, event_rows: list[EventRow]) -> Written:
         head = new.head
-        if head.key:
-            row = self._run(self._sql["find_by_key"], (head.owner, head.key)).fetchone()
-            if row is not None:
-                return Written(ok=False, existing=row[0])
-        self._run(self._sql["insert_execution"], _columns(head))
-        num = int(self._run("SELECT last_insert_rowid()").fetchone()[0])
+        row = self._run(self._sql["insert_execution"], _columns(head)).fetchone()
+        if row is None:
+            row = self._run(self._sql["find_clash"], (head.id, head.owner, head.key)).fetchone()
+            return Written(ok=False, existing=row[0])
+        num = int(row[0])
         self._remember(head.id, num)
         event_rows.extend((num, row.seq, row.version, row.body, row.digest) for row in new.rows)
         self._blobs(num, new.blobs)

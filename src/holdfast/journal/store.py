@@ -18,7 +18,7 @@ from holdfast.journal.codec import Row, Snapshot
 Microseconds = int
 
 
-class Head(msgspec.Struct, kw_only=True):
+class Head(msgspec.Struct, kw_only=True, gc=False):
     """What can be known of an execution without opening its journal: one row of a list.
 
     `wake_at` is when somebody should drive it if nobody does: 0 means now, None means only a command can move it.
@@ -51,7 +51,7 @@ class Head(msgspec.Struct, kw_only=True):
     quarantined: str = ""
 
 
-class HeadChange(msgspec.Struct, kw_only=True):
+class HeadChange(msgspec.Struct, kw_only=True, gc=False):
     """The part of a head that its driver rewrites when the status moves."""
 
     status: str
@@ -76,7 +76,7 @@ class NewExecution(msgspec.Struct, kw_only=True):
     blobs: list[tuple[str, bytes]] = []
 
 
-class Entry(msgspec.Struct, kw_only=True):
+class Entry(msgspec.Struct, kw_only=True, gc=False):
     """All that one execution's driver wants written in one transaction, or not at all.
 
     It is refused (fenced) unless the execution is at `epoch` and its last event is number `after`.
@@ -118,7 +118,7 @@ class Written(NamedTuple):
     """What became of one write.
 
     `ok` is False for an entry that was fenced, a claim that was lost, a command whose id is known, and a new execution
-    whose (owner, key) exists: `existing` is then its id. `epoch` is the new driver's, for a claim.
+    whose id or (owner, key) exists: `existing` is then its id. `epoch` is the new driver's, for a claim.
     """
 
     ok: bool
@@ -157,7 +157,7 @@ class Store(Protocol):
         ...
 
     async def events(self, execution_id: str, after: int, limit: int) -> tuple[bytes, list[Row]]:
-        """Up to `limit` events after number `after`, and the chain's digest at `after`."""
+        """Up to `limit` events after number `after` (-1: all), and the chain's digest at `after`. Raises NotFound."""
         ...
 
     async def head(self, execution_id: str) -> Head:

@@ -15,6 +15,8 @@ from holdfast.journal.store import Store, Write, Written
 
 PENDING_MAX = 100_000  # writes not yet on disk; beyond this, whoever wants more waits
 
+RELEASED_AT_ONCE = 128
+
 Done = Callable[[Written | HoldfastError], None]
 
 
@@ -34,6 +36,7 @@ class Writer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.batch = Batch()
+        self._under_way: Batch | None = None
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -73,13 +76,14 @@ class Writer:
 
     async def flush(self) -> None:
         """Wait until everything submitted so far is durable, or has failed."""
-        if self.batch.writes:
+        batch = self.batch if self.batch.writes else self._under_way
+        if batch is not None:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.batch.waiters.append(future)
+            batch.waiters.append(future)
             await future
 
     async def close(self) -> None:
-        with suppress(StoreUnavailable):
+        with suppress(HoldfastError):
             await self.flush()
         self._closing = True
         if self._task is not None:
@@ -93,7 +97,9 @@ class Writer:
             batch, self.batch = self.batch, Batch()
             batch.is_open = False
             if batch.writes:
+                self._under_way = batch
                 await self._commit(batch)
+                self._under_way = None
             if self._closing and not self.batch.writes:
                 return
             if self.batch.writes:
@@ -111,16 +117,31 @@ class Writer:
         self.commits += 1
         for callback, result in zip(batch.callbacks, results, strict=True):
             if callback is not None:
-                callback(result)
-        for waiter in batch.waiters:
+                _tell(callback, result)
+        self._release(batch.waiters, 0)
+
+    def _release(self, waiters: list[asyncio.Future[None]], first: int) -> None:
+        """Let those go on who waited, a few at a time: what the first ones write is committed while others run."""
+        for waiter in waiters[first : first + RELEASED_AT_ONCE]:
             if not waiter.done():
                 waiter.set_result(None)
+        if first + RELEASED_AT_ONCE < len(waiters):
+            asyncio.get_running_loop().call_soon(self._release, waiters, first + RELEASED_AT_ONCE)
 
     def _fail(self, batch: Batch, error: HoldfastError) -> None:
         """Nothing of the batch was written. Everybody who wanted something hears of it."""
         for callback in batch.callbacks:
             if callback is not None:
-                callback(error)
+                _tell(callback, error)
         for waiter in batch.waiters:
             if not waiter.done():
                 waiter.set_exception(error)
+
+
+def _tell(callback: Done, result: Written | HoldfastError) -> None:
+    """One listener that stumbles must not keep the news from the others, nor end the writer."""
+    try:
+        callback(result)
+    except Exception as error:
+        context = {"message": "holdfast: a listener of the journal failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)

@@ -1,12 +1,14 @@
 -- name: insert_execution
--- A new head; a clash on (owner, key) is left to the caller to look up.
+-- A new head; a clash on the id or on (owner, key) writes nothing, and find_clash says with whom.
 INSERT INTO executions (id, name, kind, title, owner, key, labels, parent_id, created_at, concurrency_key,
     concurrency_limit, status, reasons, error, failed_path, ended_at, wake_at, updated_at, ended, total, seq, digest,
     epoch, driver)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+RETURNING num
 
--- name: find_by_key
-SELECT id FROM executions WHERE owner = ? AND key = ? AND key <> ''
+-- name: find_clash
+SELECT id FROM executions WHERE id = ? OR (owner = ? AND key = ? AND key <> '')
 
 -- name: find_num
 SELECT num FROM executions WHERE id = ?
@@ -20,8 +22,12 @@ WHERE num = ? AND epoch = ? AND seq = ?
 UPDATE executions SET seq = seq WHERE num = ? AND epoch = ? AND seq = ?
 
 -- name: change_head
-UPDATE executions SET status = ?, wake_at = ?, ended_at = ?, reasons = ?, error = ?, failed_path = ?
-WHERE num = ?
+-- A command that came in meanwhile has set wake_at to 0; as long as it has no answer, that must not be overwritten.
+UPDATE executions SET status = ?1, ended_at = ?3, reasons = ?4, error = ?5, failed_path = ?6,
+    wake_at = CASE WHEN ?3 = 0 AND EXISTS (
+        SELECT 1 FROM inbox WHERE inbox.execution_id = executions.id AND inbox.outcome = ''
+    ) THEN 0 ELSE ?2 END
+WHERE num = ?7
 
 -- name: release
 UPDATE executions SET driver = '' WHERE num = ?
@@ -59,7 +65,7 @@ INSERT INTO inbox (id, execution_id, verb, at, by, arguments) VALUES (?, ?, ?, ?
 UPDATE executions SET wake_at = 0 WHERE id = ? AND ended_at = 0
 
 -- name: answer_command
-UPDATE inbox SET outcome = ?, text = ?, seq = ? WHERE id = ?
+UPDATE inbox SET outcome = ?, text = ?, seq = ? WHERE id = ? AND outcome = ''
 
 -- name: read_answer
 SELECT id, outcome, text, seq FROM inbox WHERE id = ? AND outcome <> ''
@@ -67,8 +73,10 @@ SELECT id, outcome, text, seq FROM inbox WHERE id = ? AND outcome <> ''
 -- name: pending_all
 SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE outcome = '' ORDER BY num LIMIT 1000
 
--- name: pending_one
-SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE outcome = '' AND execution_id = ? ORDER BY num
+-- name: pending_some
+SELECT id, execution_id, verb, at, by, arguments FROM inbox
+WHERE outcome = '' AND execution_id IN (SELECT value FROM json_each(?))
+ORDER BY num
 
 -- name: head_columns
 SELECT id, name, kind, created_at, status, title, owner, key, labels, parent_id, updated_at, ended_at, wake_at,
@@ -103,11 +111,11 @@ SELECT body FROM blobs WHERE digest = ?
 -- name: read_cache
 SELECT output FROM cache WHERE key = ? AND expires_at > ?
 
--- name: find_begin
-SELECT id FROM executions WHERE id >= ? AND id < ? ORDER BY num DESC LIMIT ?
-
--- name: find_end
-SELECT id FROM executions WHERE id LIKE ? ORDER BY num DESC LIMIT ?
+-- name: find
+-- The plus sign makes SQLite walk the narrow index of ids instead of the wide table.
+SELECT id FROM executions
+WHERE substr(id, 1, length(:fragment)) = :fragment OR substr(id, -length(:fragment)) = :fragment
+ORDER BY +num DESC LIMIT :limit
 
 -- name: quarantine
 UPDATE executions SET quarantined = ? WHERE id = ?
