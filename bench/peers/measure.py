@@ -51,10 +51,14 @@ def steps_per_second(variant: Variant, executions: int) -> float:
     return steps / elapsed_s
 
 
-def report_fastest(system: str, version: str, variants: Iterable[Variant], executions: int) -> None:
+def report_fastest(
+    system: str, version: str, variants: Iterable[Variant], executions: int, beside: Iterable[Variant] = ()
+) -> None:
+    """Measure the fastest of `variants`; those `beside` are only tried and reported."""
     trial_executions = min(executions, TRIAL_EXECUTIONS_MAX)
     trials = {variant: steps_per_second(variant, trial_executions) for variant in variants}
     fastest = max(trials, key=lambda variant: trials[variant])
+    trials |= {variant: steps_per_second(variant, trial_executions) for variant in beside}
     rate = steps_per_second(fastest, executions)
     print_result(
         system=system,

@@ -462,7 +462,9 @@ def _child_started(state: Execution, event: ev.ChildStarted) -> None:
 def _child_ended(state: Execution, event: ev.ChildEnded) -> None:
     child = state.children.get(event.path)
     if child is None or child.id != event.child_id:
-        raise StoreCorrupted(f"execution {state.id}: child:ended for {event.child_id}, which {event.path} never started")
+        raise StoreCorrupted(
+            f"execution {state.id}: child:ended for {event.child_id}, which {event.path} never started"
+        )
     child.status, child.output, child.failure = event.status, event.output, event.failure
 
 

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.commands import PASSED_DOWN, Answer, Command, close_attempts, rule
-from holdfast.core.errors import Divergence, HoldfastError, JournalError, StepFailed, Suspended
+from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, StepFailed, Suspended
 from holdfast.core.execution import Child, Execution, Step, percent
 from holdfast.core.failure import Failure, describe
 from holdfast.core.policy import Approval
@@ -87,8 +87,6 @@ class Driver:
         if self.cause is not None or isinstance(error, Suspended):
             return  # it was put to sleep or cut; its driver knows why
         match error:
-            case Divergence():
-                self._stop_for(error, "diverged")
             case StepFailed():
                 await self._fail(error.failure, error.path)
             case asyncio.CancelledError():
@@ -123,19 +121,20 @@ class Driver:
         for errand in list(self._errands):
             if errand is not asyncio.current_task():
                 errand.cancel()
-        if self.cause not in ("ended", "lost") and self.log.error is None:
+        if self.cause in (None, "parked", "diverged") and self.log.error is None:
             with suppress(JournalError):
                 self.log.append(release=True)
         with suppress(JournalError):
             await self.log.durable()
         if self.log.error is not None and self.problem is None:
             self.problem = self.log.error
+        self.log.error = self.log.error or Fenced()  # a tool that would not be cancelled finds the door closed
         self._slot.release()
         self.finished.set()
         self.services.feed.notify(self.state.id)
 
     async def _cancel_program(self) -> None:
-        task = self._task
+        task, self._task = self._task, None
         if task is None or task.done():
             return
         task.cancel()
@@ -166,12 +165,28 @@ class Driver:
         except JournalError:
             raise Suspended from None
 
-    async def recorded_start(self, path: str) -> ev.StepStarted:
-        """The first attempt of a step, looked up in the journal."""
+    async def recorded_start(self, path: str) -> ev.StepStarted | None:
+        """The first attempt of a step, looked up in the journal; waits have none."""
         for _, event in await read_events(self.services.store, self.state.id, 0):
             if isinstance(event, ev.StepStarted) and event.path == path:
                 return event
-        raise Divergence(f"step {path} was never started")
+        return None
+
+    def expect(self, path: str, tool: str, name: str = "") -> None:
+        step = self.state.steps.get(path)
+        if step is not None and step.tool and (step.tool, step.name) != (tool, name):
+            raise self.diverged(path, f"{step.tool} {step.name}".rstrip(), f"{tool} {name}".rstrip())
+
+    def diverged(self, path: str, recorded: str, attempted: str) -> Divergence:
+        """Stop here and now: even a program that catches the error gets no further step."""
+        error = Divergence(
+            f"step {path} was recorded with another input; nothing was changed\n"
+            f"  recorded:  {recorded}\n"
+            f"  attempted: {attempted}\n"
+            "give the changed step another name, put the code back, or start a new execution"
+        )
+        self._stop_for(error, "diverged")
+        return error
 
     def _lost(self, error: HoldfastError) -> None:
         """Fenced, or the store failed: what is in memory may not be true, so nothing more is done with it."""
@@ -258,11 +273,11 @@ class Driver:
 
     def _quiet(self) -> None:
         """Nothing runs and nothing is ready: say so, give the place away, and after a while go to sleep."""
-        if self._active or self.cause is not None or any(wait.is_ready() for wait in self._waits):
+        if self._active or self.cause is not None:
             return
         if self.state.status == "paused":
             self._finish("parked")
-        elif self.state.status == "running" and self._waits:
+        elif self.state.status == "running" and self._waits and not self._is_any_ready():
             reasons = tuple(sorted((wait.reason for wait in self._waits), key=lambda reason: reason.path))
             self.append(ev.TaskWaiting(at=self.now_us(), reasons=reasons))
             self._going.clear()
@@ -276,8 +291,11 @@ class Driver:
         return self.services.limits.passivate_after_s
 
     def _finish_if_waiting(self) -> None:
-        if self.state.status == "waiting":
+        if self.state.status == "waiting" and not self._is_any_ready():
             self._finish("parked")
+
+    def _is_any_ready(self) -> bool:
+        return any(wait.is_ready() for wait in self._waits)
 
     async def wait_answer(self, step: Step) -> None:
         await waits.answer(self, step)

@@ -312,11 +312,12 @@ class Engine:
         self._some_wait = limit <= 0
         if limit <= 0:
             return
-        due = await self.services.store.claimable(self.services.clock.now_us(), ["", *dead, *mine], SWEEP_MAX)
+        most = SWEEP_MAX + len(self._left) + len(self._problems)  # what is left alone must not hide what is not
+        due = await self.services.store.claimable(self.services.clock.now_us(), ["", *dead, *mine], most)
         wanted = [head for head in due if self._wants(head)]
         taken = await asyncio.gather(*(self._adopt(head) for head in wanted[:limit]))
         self._some_wait = len(wanted) > limit
-        if any(taken) and len(due) == SWEEP_MAX:
+        if any(taken) and len(due) == most:
             self._look_now.set()  # there may be more
 
     def _has_strays(self, holders: Sequence[str]) -> bool:
@@ -328,6 +329,8 @@ class Engine:
             return False
         if head.id in self._problems and not head.driver:
             return False
+        if head.driver == self.services.driver and head.id not in self._problems:
+            return False  # not a stray: its driver is only just being made
         if self._recover == "all":
             return True
         if head.parent_id in self._family:

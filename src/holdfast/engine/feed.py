@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Container
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import suppress
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.events import AnyEvent, AnyFrame, Frame
+from holdfast.core.lifecycle import ENDS
 from holdfast.engine.wire import wire_event, wire_frame
 from holdfast.journal.log import read_events
 from holdfast.journal.store import Store
@@ -132,7 +133,7 @@ class Feed:
 
 
 async def watch(
-    feed: Feed, store: Store, execution_id: str, since: int = 0, *, is_local: bool = True
+    feed: Feed, store: Store, execution_id: str, since: int, is_local: Callable[[], bool]
 ) -> AsyncIterator[Watched]:
     """Durable events after number `since`, in order and without gaps, and live frames between them, until the end."""
     subscription = feed.subscribe(execution_id)
@@ -140,7 +141,8 @@ async def watch(
     try:
         while True:
             subscription.changed.clear()
-            if feed.ring is not None and not is_local:
+            foreign = feed.ring is not None and not is_local()  # drivers change, so this is asked every time
+            if feed.ring is not None and foreign:
                 feed.ring.announce(execution_id)
                 for number, frame in feed.ring.read(execution_id, ring_cursor):
                     ring_cursor = number
@@ -158,10 +160,16 @@ async def watch(
             subscription.frames.clear()
             while held and held[0].after <= cursor:
                 yield Watched(execution_id, None, held.popleft())
-            if ended:
+            if ended or (cursor == since and await _is_over(store, execution_id, cursor)):
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if is_local or feed.ring is None else RING_LOOK_S):
+                async with asyncio.timeout(RING_LOOK_S if foreign else None):
                     await subscription.changed.wait()
     finally:
         feed.unsubscribe(execution_id, subscription)
+
+
+async def _is_over(store: Store, execution_id: str, cursor: int) -> bool:
+    """Whether it ended before the watcher's first number: then no end will come by."""
+    head = await store.head(execution_id)
+    return head.status in ENDS and head.seq <= cursor

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.core import events as ev
+from holdfast.core.commands import Command, encode_arguments
 from holdfast.core.errors import NotFound, ResumeMismatch, StoreCorrupted
 from holdfast.core.execution import Execution
 from holdfast.engine.compat import differences
@@ -63,6 +64,7 @@ async def take(services: Services, head: Head) -> Taken | None:
         return None
     await attend(services, log)
     mark_started(services, log, head)
+    await log.durable()  # answered commands are out of the inbox before a driver looks into it again
     if log.state.status != "running":
         log.append(release=True)
         await log.durable()
@@ -90,17 +92,16 @@ def mark_started(services: Services, log: Log, head: Head) -> None:
 
 
 def _mind_pause_limit(services: Services, log: Log, until: int) -> None:
-    at = now(services, log)
-    if at < until:
-        if not log.state.pause_announced:
-            log.append(ev.TaskPauseExpiring(at=at, due_at=until, then=log.state.on_pause_timeout))
-    elif log.state.on_pause_timeout == "resume":
-        log.append(
-            ev.TaskResumed(at=at, by="holdfast", why="the pause limit was reached"),
-            ev.TaskStarted(at=at, because="resumed", driver=services.driver),
-        )
-    else:
-        log.append(ev.TaskStopped(at=at, by="holdfast", why="the pause limit was reached"))
+    """Announce it, and when it has come do what a person would: so that children and parents hear of it, too."""
+    state, at = log.state, now(services, log)
+    then = state.on_pause_timeout
+    if not state.pause_announced:
+        log.append(ev.TaskPauseExpiring(at=at, due_at=until, then=then))
+    if at >= until:
+        why = encode_arguments(why="the pause limit was reached")
+        command_id = f"{state.id}:pause-limit:{state.seq}"
+        command = Command(id=command_id, execution_id=state.id, verb=then, at=at, by="holdfast", arguments=why)
+        apply_command(log, command, at)
 
 
 def now(services: Services, log: Log) -> int:

@@ -105,6 +105,10 @@ class Steps(Protocol):
 
     def keep(self, value: bytes) -> Raw: ...
 
+    def expect(self, path: str, tool: str, name: str = "") -> None:
+        """Stop with a Divergence if another kind of step is recorded under this path."""
+        ...
+
     async def wait_extended(self, known: int) -> None:
         """Return when more extensions than `known` have been journaled."""
         ...

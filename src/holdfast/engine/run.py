@@ -54,7 +54,7 @@ class Run:
     def watch(self, since: int = 0) -> AsyncIterator[Watched]:
         """Durable events after number `since`, and live frames, until the execution ends."""
         services = self._engine.services
-        return watch(services.feed, services.store, self.id, since, is_local=self._engine.drives(self.id))
+        return watch(services.feed, services.store, self.id, since, lambda: self._engine.drives(self.id))
 
     async def result(self) -> Any:
         """The output, once completed. Raises ExecutionFailed or ExecutionStopped."""

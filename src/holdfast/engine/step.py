@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from holdfast.core import events as ev
-from holdfast.core.errors import Divergence, InvalidCall, ToolError
+from holdfast.core.errors import InvalidCall, ToolError
 from holdfast.core.execution import Step
 from holdfast.core.failure import (
     AskForCorrection,
@@ -53,7 +53,7 @@ async def perform(run: Driver, call: StepCall) -> Outcome:
     step = steps.get(call.path)
     asked = encode(call.arguments, call.path)
     digest = input_digest(call.tool.name, asked)
-    if step is not None and step.digest and step.digest != digest:
+    if step is not None and (step.digest != digest if step.digest else step.kind != call.kind):
         await _diverged(run, call, step, digest, asked)
     runner = _Runner(run, call, digest, asked)
     while step is None or step.status not in _ENDED:
@@ -467,13 +467,9 @@ async def _diverged(run: Driver, call: StepCall, step: Step, digest: str, asked:
         if not step.diverged:
             run.append(ev.StepDiverged(at=run.now_us(), path=call.path, recorded=step.digest, attempted=digest))
         return
-    recorded = await run.recorded_start(call.path)
-    raise Divergence(
-        f"step {call.path} was recorded with another input; nothing was changed\n"
-        f"  recorded:  {recorded.tool} {_short(bytes(recorded.arguments))}\n"
-        f"  attempted: {call.tool.name} {_short(asked)}\n"
-        "give the changed step another name, put the code back, or start a new execution"
-    )
+    first = await run.recorded_start(call.path)
+    recorded = f"{first.tool} {_short(bytes(first.arguments))}" if first is not None else step.tool
+    raise run.diverged(call.path, recorded, f"{call.tool.name} {_short(asked)}")
 
 
 def _short(value: bytes, limit: int = 200) -> str:

@@ -81,7 +81,8 @@ class LiveRing:
 
     def show(self, execution_id: str, frame: Frame) -> None:
         if len(self._pending) < WRITES_PENDING_MAX:
-            self._pending.append((execution_id, msgspec.json.encode(frame)))
+            with suppress(UnicodeEncodeError):  # text from outside may hold what JSON cannot
+                self._pending.append((execution_id, msgspec.json.encode(frame)))
 
     def _write(self) -> None:
         pending, self._pending = self._pending, []

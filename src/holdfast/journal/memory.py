@@ -190,11 +190,7 @@ class MemoryStore:
 
     async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
         wanted = None if execution_ids is None else set(execution_ids)
-        return [
-            command
-            for command in self._pending.values()
-            if wanted is None or command.execution_id in wanted
-        ]
+        return [command for command in self._pending.values() if wanted is None or command.execution_id in wanted]
 
     def _has_pending(self, execution_id: str) -> bool:
         return any(command.execution_id == execution_id for command in self._pending.values())

@@ -92,6 +92,7 @@ class Context:
         return self._sleep(path, lambda: due_at)
 
     async def _sleep(self, path: str, due_at: Callable[[], int]) -> None:
+        self._steps.expect(path, "wait.timer")
         _value(path, await self._steps.sleep(path, due_at()))
 
     def wait_for(self, event: str, *, timeout: float | str | None = None, name: str | None = None) -> Awaitable[Any]:
@@ -100,6 +101,7 @@ class Context:
         return self._wait_for(path, event, timeout)
 
     async def _wait_for(self, path: str, event: str, limit: float | str | None) -> Any:
+        self._steps.expect(path, "wait.event", event)
         due_at = None if limit is None else self._steps.now_us() + int(parse_duration(limit) * 1e6)
         return msgspec.json.decode(_value(path, await self._steps.wait_event(path, event, due_at)))
 
@@ -109,6 +111,7 @@ class Context:
         return self._ask(path, message, schema)
 
     async def _ask(self, path: str, message: str, schema: Mapping[str, Any] | None) -> Any:
+        self._steps.expect(path, "human.ask")
         wanted = Raw(encode(schema)) if schema is not None else Raw(b"null")
         return msgspec.json.decode(_value(path, await self._steps.ask(path, message, wanted)))
 
@@ -148,6 +151,7 @@ class Context:
         return self._start(path, program, inputs or {})
 
     async def _start(self, path: str, program: Any, inputs: Mapping[str, Any]) -> ChildRun:
+        self._steps.expect(path, "child")
         child_id = await self._steps.start_child(path, lambda: self._make_child(path, program, inputs))
         return ChildRun(self._steps, path, child_id)
 
@@ -168,6 +172,7 @@ class Context:
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
         path = self._path(name, None)
+        self._steps.expect(path, "code")
         step = self._steps.state.steps.get(path)
         if step is None or step.status != "completed":
             self._steps.open(path, "code")

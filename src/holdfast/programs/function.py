@@ -26,7 +26,7 @@ from holdfast.tools.values import encode
 P = ParamSpec("P")
 R = TypeVar("R")
 
-PrepareChild = Callable[[Any, Mapping[str, Any], ev.Parent], ev.TaskCreated]
+PrepareChild = Callable[[Any, Mapping[str, Any], ev.Parent, str], ev.TaskCreated]
 
 
 class Function(Generic[P, R]):
@@ -88,13 +88,14 @@ class FunctionProgram:
     async def run(self, steps: Steps) -> bytes:
         given = msgspec.json.decode(self._inputs)
         values = self._function.check_inputs(given)
-        context = Context(steps, self._registry, self._child_of(steps.state.id))
+        context = Context(steps, self._registry, self._child_of(steps.state))
         output = await self._function.coroutine(context, **values)
         return encode(output, f"the output of {self._function.name}")
 
-    def _child_of(self, parent_id: str) -> Callable[[str, Any, Mapping[str, Any]], Awaitable[ChildTask]]:
+    def _child_of(self, parent: Execution) -> Callable[[str, Any, Mapping[str, Any]], Awaitable[ChildTask]]:
         async def make(path: str, program: Any, inputs: Mapping[str, Any]) -> ChildTask:
-            return ChildTask(created=self._prepare(program, inputs, ev.Parent(id=parent_id, path=path)))
+            owner = parent.facts().owner
+            return ChildTask(created=self._prepare(program, inputs, ev.Parent(id=parent.id, path=path), owner))
 
         return make
 

@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.durations import parse_duration, parse_moment
-from holdfast.core.errors import NotFound, StepFailed, ToolError
+from holdfast.core.errors import NotFound, StepFailed, ToolError, UsageError
+from holdfast.core.execution import Execution
 from holdfast.core.expressions import as_text
 from holdfast.core.failure import Failure, describe
 from holdfast.core.plan import ForEach, Plan, PlanStep
@@ -27,6 +28,7 @@ from holdfast.engine.program import ChildTask, FallbackTool, Outcome, StepCall, 
 from holdfast.tools.registry import Registry
 from holdfast.tools.values import encode
 
+_NO_TOOL = "its tool is not there"  # begins the reason of a skip, and says so again on a replay
 MakeChild = Callable[[str, str, Mapping[str, Any]], Awaitable[ChildTask]]
 Values = ChainMap[str, Any]
 
@@ -39,7 +41,7 @@ class PlanProgram:
         plan: Plan,
         inputs: Mapping[str, Any],
         registry: Registry,
-        make_child: Callable[[str], MakeChild],
+        make_child: Callable[[Execution], MakeChild],
         extend: Callable[[Plan, Raw], tuple[PlanStep, ...]],
     ) -> None:
         self._plan = plan
@@ -49,7 +51,7 @@ class PlanProgram:
         self._extend = extend
 
     async def run(self, steps: Steps) -> bytes:
-        walker = _Walker(steps, self._registry, self._make_child(steps.state.id))
+        walker = _Walker(steps, self._registry, self._make_child(steps.state))
         values: Values = ChainMap({}, {"inputs": self._inputs})
         main = _Level(walker, "", self._plan.steps, values)
         failure = await self._main(steps, main)
@@ -59,6 +61,7 @@ class PlanProgram:
         else:
             values["failure"] = None
         last = await _Level(walker, "", self._plan.finally_, values).run()
+        self._skip_late(steps, main)
         failure = failure or last
         if failure is not None:
             raise StepFailed(*failure)
@@ -66,26 +69,35 @@ class PlanProgram:
 
     async def _main(self, steps: Steps, level: _Level) -> tuple[str, Failure] | None:
         """The plan's own steps, and those that are added while it runs."""
-        known = 0
-
-        def take_extensions() -> None:
-            nonlocal known
-            for raw in steps.state.extensions[known:]:
-                level.add(self._extend(level.plan_now(self._plan), raw))
-            known = len(steps.state.extensions)
-
-        take_extensions()
+        self._take_extensions(steps, level)
 
         async def listen() -> None:
             while True:
-                await steps.wait_extended(known)
-                take_extensions()
+                await steps.wait_extended(level.extensions)
+                self._take_extensions(steps, level)
 
         listening = asyncio.ensure_future(listen())
         try:
-            return await level.run()
+            failure = await level.run()
+            while self._take_extensions(steps, level):  # they came in the very moment the last step ended
+                failure = await level.run()
+            return failure
         finally:
             listening.cancel()
+
+    def _take_extensions(self, steps: Steps, level: _Level) -> bool:
+        new = steps.state.extensions[level.extensions :]
+        for raw in new:
+            level.add(self._extend(level.plan_now(self._plan), raw))
+        return bool(new)
+
+    def _skip_late(self, steps: Steps, main: _Level) -> None:
+        """Extensions that came when only the ending steps were left are not forgotten silently."""
+        known = {step.id for step in main.plan_now(self._plan).steps}
+        self._take_extensions(steps, main)
+        for step in main.plan_now(self._plan).steps:
+            if step.id not in known:
+                steps.skip(step.id, "it was added when the plan's own steps had ended")
 
     def _output(self, main: _Level, values: Values) -> bytes:
         if self._plan.output is not None:
@@ -115,7 +127,7 @@ class _Walker:
                 return await self._for_each(step, step.for_each, path, values, affects)
             else:
                 return await self.do(step, path, values, affects)
-        except ToolError as error:  # an expression that cannot be evaluated
+        except (ToolError, UsageError) as error:  # an expression or value that cannot be used
             return self._failed(step, path, describe(error), affects)
         return Outcome(status="skipped", reason=self.steps.state.steps[path].reason)
 
@@ -143,8 +155,9 @@ class _Walker:
         except NotFound as error:
             if not step.optional:
                 raise
-            self.steps.skip(path, f"{error}")
-            return Outcome(status="skipped", reason="unavailable")
+            reason = f"{_NO_TOOL}: {error}"
+            self.steps.skip(path, reason)
+            return Outcome(status="skipped", reason=reason)
         policy = step.policy
         if step.approval is not None:
             policy = msgspec.structs.replace(policy, approval=_approval(step, values))
@@ -278,9 +291,12 @@ class _Items:
                 if self._failure is not None:
                     return
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(parallel, len(self._items))):
-                group.create_task(work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(parallel, len(self._items))):
+                    group.create_task(work())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         if self._failure is not None:
             for index in waiting:
                 self._walker.steps.skip(f"{self._path}[{self._names[index]}]", "another item failed")
@@ -291,7 +307,7 @@ class _Items:
         values = self._values.new_child({"item": self._items[index], "index": index})
         try:
             outcome = await self._walker.do(self._step, path, values, self._affects)
-        except ToolError as error:
+        except (ToolError, UsageError) as error:
             failure = describe(error)
             self._walker.steps.fail(path, failure, critical=self._step.critical)
             outcome = Outcome(status="failed", failure=failure)
@@ -315,8 +331,11 @@ class _Level:
         self._changed = asyncio.Event()
         self._outputs: dict[str, bytes] = {}
         self._error: BaseException | None = None
+        self._failure: tuple[str, Failure] | None = None
+        self.extensions = 0  # how many times steps were added
 
     def add(self, steps: tuple[PlanStep, ...]) -> None:
+        self.extensions += 1
         self._listed.extend(steps)
         self._schedule.add(steps)
         self._changed.set()
@@ -333,20 +352,19 @@ class _Level:
 
     async def run(self) -> tuple[str, Failure] | None:
         """Every step to its end; returns the critical failure that cut the list short."""
-        failure: tuple[str, Failure] | None = None
         try:
             while not self._schedule.done:
                 self._changed.clear()
-                for step, reason in self._schedule.skips():
-                    self._walker.steps.skip(self._prefix + step.id, reason)
-                    self._remember(step, Outcome(status="skipped", reason=reason))
+                self._abandon_rest()
+                self._leave_out(self._schedule.skips())
                 for step in self._schedule.take_ready():
                     self._start(step)
                 if not self._running and not self._ended:
                     continue
                 await self._changed.wait()
-                failure = self._settle() or failure
-            return failure
+                self._settle()
+            self._leave_out(self._schedule.skips())
+            return self._failure
         finally:
             for task in self._running.values():
                 task.cancel()
@@ -367,21 +385,28 @@ class _Level:
 
         self._running[step.id] = asyncio.ensure_future(take())
 
-    def _settle(self) -> tuple[str, Failure] | None:
+    def _settle(self) -> None:
         if self._error is not None:
             raise self._error
-        failure: tuple[str, Failure] | None = None
         while self._ended:
             step, outcome = self._ended.popleft()
             self._remember(step, outcome)
-            unavailable = outcome.status == "skipped" and outcome.reason == "unavailable"
+            unavailable = outcome.status == "skipped" and outcome.reason.startswith(_NO_TOOL)
             self._schedule.settle(step.id, "unavailable" if unavailable else outcome.status)
             if outcome.status == "failed" and step.critical:
-                for other, reason in self._schedule.abandon(step.id):
-                    self._walker.steps.skip(self._prefix + other.id, reason)
-                    self._remember(other, Outcome(status="skipped", reason=reason))
-                failure = failure or (self._prefix + step.id, cast(Failure, outcome.failure))
-        return failure
+                self._failure = self._failure or (self._prefix + step.id, cast(Failure, outcome.failure))
+        self._abandon_rest()
+
+    def _abandon_rest(self) -> None:
+        """After a critical failure nothing new begins, whenever it was added."""
+        if self._failure is None:
+            return
+        self._leave_out(self._schedule.abandon(self._failure[0].removeprefix(self._prefix)))
+
+    def _leave_out(self, skipped: list[tuple[PlanStep, str]]) -> None:
+        for step, reason in skipped:
+            self._walker.steps.skip(self._prefix + step.id, reason)
+            self._remember(step, Outcome(status="skipped", reason=reason))
 
     def _remember(self, step: PlanStep, outcome: Outcome) -> None:
         if outcome.status == "completed":

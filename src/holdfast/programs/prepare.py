@@ -60,15 +60,17 @@ class Preparer:
             found.check_inputs(given)
             return self._created(ev.Program(kind="function", name=found.name), given, {}, said)
         document, file = found
-        plan = self.read(document, check_tools=True, name=Path(file).stem if file else "")
+        plan = self.read(document, check_tools=True)
         values, problems = check_inputs(plan.inputs, given)
         if problems:
             raise InputInvalid("\n".join(["the inputs do not fit:", *(f"  {problem}" for problem in problems)]))
         program = ev.Program(kind="plan", name=plan.name, source=Raw(encode(document, "the plan")), file=file)
         return self._created(program, values, self._of_plan(plan, values), said)
 
-    def prepare_child(self, subject: Any, inputs: Mapping[str, Any], parent: ev.Parent) -> ev.TaskCreated:
-        return self.prepare(subject, inputs, parent=parent, key=f"{parent.id}:{parent.path}")
+    def prepare_child(
+        self, subject: Any, inputs: Mapping[str, Any], parent: ev.Parent, owner: str
+    ) -> ev.TaskCreated:
+        return self.prepare(subject, inputs, parent=parent, owner=owner, key=f"{parent.id}:{parent.path}")
 
     def _created(
         self, program: ev.Program, inputs: Mapping[str, Any], known: dict[str, Any], said: dict[str, Any]
@@ -136,7 +138,7 @@ class Preparer:
         text = str(subject)
         if text.endswith(PLAN_ENDINGS):
             path = self._folder / text
-            return read_document(path), text
+            return _named(read_document(path), path.stem), text
         if text in self._registry.function_names():
             return self._registry.function(text)
         raise NotFound(
@@ -144,10 +146,10 @@ class Preparer:
             + (f" ({', '.join(sorted(self._registry.function_names()))})" if self._registry.function_names() else "")
         )
 
-    def read(self, document: Any, *, check_tools: bool, name: str = "") -> Plan:
+    def read(self, document: Any, *, check_tools: bool) -> Plan:
         """A plan's document as a plan. The same document is read once."""
         body = encode(document, "the plan")
-        key = b"%d%b%b" % (check_tools, name.encode(), body)
+        key = b"%d%b" % (check_tools, body)
         plan = self._plans.get(key)
         if plan is None:
             plan = read_plan(
@@ -155,7 +157,6 @@ class Preparer:
                 expressions=self._expressions,
                 tools=self._registry if check_tools else None,
                 programs=self.has_program if check_tools else None,
-                name=name,
             )
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
@@ -172,7 +173,7 @@ class Preparer:
         )
 
     def open_plan(self, created: ev.TaskCreated) -> PlanProgram:
-        plan = self.read(msgspec.json.decode(created.program.source), check_tools=False, name=created.program.name)
+        plan = self.read(msgspec.json.decode(created.program.source), check_tools=False)
         return PlanProgram(
             plan,
             cast("dict[str, Any]", msgspec.json.decode(created.inputs)),
@@ -181,10 +182,13 @@ class Preparer:
             lambda plan, raw: self.read_extension(raw, plan, check_tools=False),
         )
 
-    def _children_of(self, parent_id: str) -> MakeChild:
+    def _children_of(self, parent: Execution) -> MakeChild:
         def make(path: str, program: str, inputs: Mapping[str, Any]) -> Awaitable[ChildTask]:
             async def prepared() -> ChildTask:
-                return ChildTask(created=self.prepare_child(program, inputs, ev.Parent(id=parent_id, path=path)))
+                owner = parent.facts().owner
+                return ChildTask(
+                    created=self.prepare_child(program, inputs, ev.Parent(id=parent.id, path=path), owner)
+                )
 
             return prepared()
 
@@ -233,6 +237,13 @@ def read_document(path: Path) -> Any:
     if path.suffix == ".json":
         return _parse_json(text, path)
     return _parse_yaml(text, path)
+
+
+def _named(document: Any, name: str) -> Any:
+    """A plan that does not say what it is called is called like its file, also when only its document is left."""
+    if isinstance(document, dict) and "name" not in document:
+        return {"name": name, **cast("dict[str, Any]", document)}
+    return document
 
 
 def _parse_json(text: str, path: Path) -> Any:

@@ -1,0 +1,105 @@
+"""The contract of the inbox: commands are kept once, in order, until they are answered, and wake their execution."""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from holdfast.journal.store import HeadChange
+from holdfast.testing.store_opening import Opening
+from holdfast.testing.store_samples import Sample, sample_answer
+
+
+class InboxContract(Opening):
+    async def test_a_command_is_read_back_as_it_was_written(self) -> None:
+        sample = Sample(1)
+        command = sample.command("c1", "send", by="Zoë", arguments=Raw(b'{"name": "tide", "data": [1, 2]}'))
+        async with self.opened(sample.new, command) as store:
+            [pending] = await store.pending()
+            assert pending == command
+            assert bytes(pending.arguments) == bytes(command.arguments)
+
+    async def test_commands_wait_oldest_first(self) -> None:
+        one, two = Sample(1), Sample(2)
+        commands = [one.command("z"), two.command("a"), one.command("m"), two.command("b")]
+        async with self.opened(one.new, two.new, *commands) as store:
+            assert [command.id for command in await store.pending()] == ["z", "a", "m", "b"]
+            assert [command.id for command in await store.pending([two.id, one.id])] == ["z", "a", "m", "b"]
+            assert [command.id for command in await store.pending([one.id])] == ["z", "m"]
+            assert await store.pending([]) == []
+            assert await store.pending(["nobody"]) == []
+
+    async def test_a_command_id_is_taken_once(self) -> None:
+        sample = Sample(1)
+        async with self.opened(sample.new, sample.command("c1", "pause")) as store:
+            [written] = await store.commit([sample.command("c1", "stop")])
+            assert not written.ok
+            assert [command.verb for command in await store.pending()] == ["pause"]
+
+    async def test_an_answered_command_is_no_longer_pending(self) -> None:
+        sample = Sample(1)
+        first, second = sample.command("c1"), sample.command("c2")
+        async with self.opened(sample.new, first, second) as store:
+            assert await store.answer("c1") is None
+            await store.commit([sample.entry(answers=(sample_answer(first),))])
+            assert await store.answer("c1") == sample_answer(first)
+            assert [command.id for command in await store.pending([sample.id])] == ["c2"]
+            assert [command.id for command in await store.pending()] == ["c2"]
+
+    async def test_an_answered_command_is_not_taken_again(self) -> None:
+        sample = Sample(1)
+        command = sample.command("c1")
+        async with self.opened(sample.new, command, sample.entry(answers=(sample_answer(command),))) as store:
+            [written] = await store.commit([command])
+            assert not written.ok
+            assert await store.pending() == []
+
+    async def test_the_first_answer_stands(self) -> None:
+        sample = Sample(1)
+        command = sample.command("c1")
+        async with self.opened(sample.new, command) as store:
+            for text in ("first", "second"):
+                await store.commit([sample.entry(answers=(sample_answer(command, text),))])
+            answer = await store.answer("c1")
+            assert answer is not None
+            assert answer.text == "first"
+
+    async def test_an_answer_to_a_command_that_was_never_sent_is_dropped(self) -> None:
+        sample = Sample(1)
+        async with self.opened(sample.new, sample.entry(answers=(sample_answer(sample.command("c1")),))) as store:
+            assert await store.answer("c1") is None
+
+    async def test_a_command_wakes_its_execution(self) -> None:
+        sample, other = Sample(1), Sample(2)
+        async with self.opened(sample.new, other.new, sample.wait(None), other.wait(None)) as store:
+            assert await store.claimable(50, [""], 10) == []
+            await store.commit([sample.command("c1")])
+            assert (await store.head(sample.id)).wake_at == 0
+            assert [head.id for head in await store.claimable(50, [""], 10)] == [sample.id]
+
+    async def test_a_command_in_another_executions_entry_wakes_too(self) -> None:
+        parent, child = Sample(1), Sample(2)
+        async with self.opened(parent.new, child.new, parent.wait(None)) as store:
+            await store.commit([child.end(posts=(parent.command("c1", "child_ended"),))])
+            assert [command.verb for command in await store.pending([parent.id])] == ["child_ended"]
+            assert [head.id for head in await store.claimable(50, [""], 10)] == [parent.id]
+
+    async def test_a_command_does_not_wake_what_has_ended(self) -> None:
+        sample = Sample(1)
+        async with self.opened(sample.new, sample.end()) as store:
+            [written] = await store.commit([sample.command("c1")])
+            assert written.ok
+            assert (await store.head(sample.id)).wake_at is None
+
+    async def test_an_execution_cannot_fall_asleep_over_a_command_it_has_not_answered(self) -> None:
+        sample = Sample(1, driver="d1")
+        command = sample.command("c1")
+        async with self.opened(sample.new, command, sample.wait(None)) as store:
+            assert (await store.head(sample.id)).wake_at == 0
+            sleep = HeadChange(status="waiting", wake_at=None)
+            await store.commit([sample.entry(change=sleep, answers=(sample_answer(command),))])
+            assert (await store.head(sample.id)).wake_at is None
+
+    async def test_a_command_that_came_too_late_leaves_an_ended_execution_asleep(self) -> None:
+        sample = Sample(1, driver="d1")
+        async with self.opened(sample.new, sample.command("c1"), sample.end()) as store:
+            assert (await store.head(sample.id)).wake_at is None

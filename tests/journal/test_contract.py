@@ -1,0 +1,49 @@
+"""Both stores of this package keep the published contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.journal.memory import MemoryStore
+from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.store import Store
+from holdfast.testing.store_contract import StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    async def make_store(self) -> Store:
+        return MemoryStore()
+
+
+class TestSqliteStore(StoreContract):
+    path: Path
+
+    @pytest.fixture(autouse=True)
+    def in_a_folder_of_its_own(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+        self.stores = 0
+
+    async def make_store(self) -> Store:
+        self.stores += 1
+        self.path = self.folder / f"{self.stores}.db"
+        return SqliteStore(self.path)
+
+    async def reopen(self, store: Store) -> Store:
+        await store.close()
+        return SqliteStore(self.path)
+
+    async def beside(self, store: Store) -> Store:
+        return SqliteStore(self.path)
+
+
+async def test_a_contract_test_that_makes_no_store_says_what_to_do() -> None:
+    with pytest.raises(NotImplementedError, match="override make_store"):
+        await StoreContract().make_store()
+
+
+async def test_a_store_without_a_second_view_stands_in_for_it() -> None:
+    store = MemoryStore()
+    assert await StoreContract().reopen(store) is store
+    assert await StoreContract().beside(store) is store
