@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cli.workshop import Workshop
+from cli.workshop import Workshop, environment
 
 COMMANDS = (
     "run list show watch events pause resume interrupt stop approve deny answer resolve retry send fork doctor tools demo"
@@ -86,7 +86,7 @@ def test_events_follow_to_the_end(shop: Workshop) -> None:
 def test_a_reader_that_leaves_early_is_no_error(shop: Workshop) -> None:
     shop.run("run", "two.yaml")
     command = f"{sys.executable} -m holdfast.cli events @last --json | head -n 1 >/dev/null"
-    result = subprocess.run(["sh", "-c", command], cwd=shop.folder, capture_output=True, text=True, check=False)
+    result = subprocess.run(["sh", "-c", command], cwd=shop.folder, env=environment(), capture_output=True, text=True, check=False)
     assert result.stderr == ""
 
 
@@ -123,7 +123,7 @@ def test_help_and_version_come_without_heavy_imports(capsys: pytest.CaptureFixtu
         "heavy = {'asyncio', 'msgspec', 'apsw', 'rich', 'yaml', 'httpx', 'pydantic', 'holdfast.app'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "holdfast run report.yaml -i topic=tides" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("holdfast 0.")

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import holdfast
+
 PATIENCE_S = 30.0  # for things that take milliseconds on a quiet machine
 
 TOOLS = '''
@@ -136,6 +138,12 @@ output: ${{ steps.go.output }}
 }
 
 
+def environment(**more: str) -> dict[str, str]:
+    """The Holdfast under test is found from any folder, installed or not."""
+    source = str(Path(holdfast.__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": source, "COLUMNS": "200", **more}
+
+
 class Result(NamedTuple):
     code: int
     out: str
@@ -180,7 +188,7 @@ class Workshop:
         process = subprocess.Popen(
             [sys.executable, "-m", "holdfast.cli", *arguments],
             cwd=self.folder,
-            env={**os.environ, "COLUMNS": "200", **environ},
+            env=environment(**environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
 from holdfast.core.execution import Asked, Execution, Step
@@ -51,8 +51,8 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str = ""
     step: str = ""  # a step's path, or a request's id
     remedy: str = ""
-    arguments: Raw | None = None
-    data: Raw | None = None
+    arguments: ev.MaybeRaw = UNSET
+    data: ev.MaybeRaw = UNSET
     sticky: bool = False
     name: str = ""
     until: int | None = None
@@ -177,7 +177,7 @@ def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling
         arguments=arguments.arguments,
         sticky=arguments.sticky,
     )
-    edited = " with edited arguments" if arguments.arguments is not None else ""
+    edited = " with edited arguments" if arguments.arguments else ""
     return _applied(f"approved {asked.request.path}{edited}", event)
 
 

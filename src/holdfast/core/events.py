@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.core.failure import Failure
 from holdfast.core.policy import Concurrency, Effect
 
 SCHEMA_VERSION = 1
+
+MaybeRaw = Raw | UnsetType  # UNSET is "no value", which JSON's null is not; UNSET is falsy, every Raw value is true
 
 StepKind = Literal["tool", "plan", "for_each", "wait", "approval", "child", "code"]
 ReasonKind = Literal[
@@ -278,7 +280,7 @@ class ApprovalGranted(Event, frozen=True, gc=False, tag="approval:granted"):
     request_id: str
     by: str = ""
     why: str = ""
-    arguments: Raw | None = None
+    arguments: MaybeRaw = UNSET
     sticky: bool = False
 
 
@@ -302,7 +304,7 @@ class RequestAnswered(Event, frozen=True, gc=False, tag="request:answered"):
     request_id: str
     remedy: str = ""
     by: str = ""
-    data: Raw | None = None
+    data: MaybeRaw = UNSET
 
 
 # ---- outside and family ----------------------------------------------------------------------------------------

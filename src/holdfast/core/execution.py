@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreCorrupted
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     effect: Effect = "read"
     title: str = ""
     digest: str = ""
-    arguments: Raw | None = None  # only while it is not ended: the events keep it for ever
+    arguments: ev.MaybeRaw = UNSET  # only while it is not ended: the events keep it for ever
     attempt: int = 0
     attempts: list[Attempt] = []
     started_at: int = 0
@@ -54,7 +54,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     request_id: str = ""
     cached: bool = False
     by: str = ""
-    notes: Raw | None = None
+    notes: ev.MaybeRaw = UNSET
     total: int = 0  # children of a container: expected, and ended so far
     ended: int = 0
     retries: int = 0
@@ -74,7 +74,7 @@ class Asked(msgspec.Struct, kw_only=True, omit_defaults=True):
     remedy: str = ""
     by: str = ""
     why: str = ""
-    data: Raw | None = None
+    data: ev.MaybeRaw = UNSET
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -201,7 +201,7 @@ def _step(state: Execution, path: str, tag: str) -> Step:
 def _end_step(state: Execution, step: Step, at: int) -> None:
     step.ended_at = at
     step.due_at = None
-    step.arguments = None
+    step.arguments = UNSET
     state.open_steps.discard(step.path)
     if step.request_id:
         state.requests.pop(step.request_id, None)
@@ -422,7 +422,7 @@ def _asked(state: Execution, event: ev.ApprovalRequested | ev.RequestOpened) -> 
         step.failure = request.failure or step.failure
 
 
-def _answer(state: Execution, request_id: str, remedy: str, by: str, why: str = "", data: Raw | None = None) -> None:
+def _answer(state: Execution, request_id: str, remedy: str, by: str, why: str = "", data: ev.MaybeRaw = UNSET) -> None:
     asked = state.requests.get(request_id)
     if asked is None or asked.answered:
         raise StoreCorrupted(f"execution {state.id}: an answer to request {request_id}, which is not open")

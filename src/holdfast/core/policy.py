@@ -45,7 +45,7 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Another tool for the same step; `arguments` None means the step's own."""
 
     tool: str
-    arguments: msgspec.Raw | None = None
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -444,8 +444,8 @@ class Driver:
 
     # ---- what tools say, and what watchers see ------------------------------------------------------------------
 
-    def make_call(self, path: str, attempt: int, notes: Raw | None) -> Call:
-        data = msgspec.json.decode(notes) if notes is not None else None
+    def make_call(self, path: str, attempt: int, notes: ev.MaybeRaw) -> Call:
+        data = msgspec.json.decode(notes) if notes else None
         key = f"{self.state.id}:{path}"
         return Call(self.state.id, path, attempt, key, self.services.folder, data, self)
 

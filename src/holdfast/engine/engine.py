@@ -40,6 +40,7 @@ from holdfast.engine.slots import Slot, Slots
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.log import Log, new_execution
 from holdfast.journal.store import Head, Query
+from holdfast.tools.tool import Tool
 
 LOOK_S = 0.02  # how often other processes' writes are noticed
 SWEEP_S = 0.5  # how often the dead and the due are looked for when nothing was written
@@ -156,6 +157,9 @@ class Engine:
         problem = self._problems.get(execution_id)
         if problem is not None and not self.drives(execution_id):
             raise problem
+
+    def known_tool(self, name: str) -> Tool[..., Any] | None:
+        return self.services.registry.get(name) if name in self.services.registry.names() else None
 
     def holdings(self) -> dict[str, int]:
         """Everything held for executions right now; all zero when nothing runs."""

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from holdfast.core.commands import Answer
 from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, Refused
+from holdfast.core.events import Request
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.feed import Watched, watch
@@ -116,8 +117,9 @@ class Run:
         self, step: str = "", *, by: str = "", why: str = "", arguments: Mapping[str, Any] | None = None,
         sticky: bool = False,
     ) -> Answer:  # fmt: skip
-        """Say yes. `arguments` replaces the step's arguments; `sticky` says yes to this tool from now on."""
-        edited = _raw(arguments) if arguments is not None else None
+        """Say yes. `arguments` are laid over the step's own; `sticky` says yes to this tool from now on."""
+        await self._check_edits(step, arguments)
+        edited = _raw(arguments) if arguments is not None else UNSET
         return await self._insist("approve", by=by, step=step, why=why, arguments=edited, sticky=sticky)
 
     async def deny(self, step: str = "", *, by: str = "", why: str = "") -> Answer:
@@ -132,7 +134,10 @@ class Run:
         """Settle a doubt or a failure: done, again, skip, fallback or fail."""
         if arguments is not None and remedy != "again":
             raise InputInvalid('edited arguments go with remedy "again"')
-        data = _raw(arguments) if arguments is not None else _raw(output) if remedy == "done" else None
+        await self._check_edits(step, arguments)
+        if remedy == "done":
+            await self._check_output(step, output)
+        data = _raw(arguments) if arguments is not None else _raw(output) if remedy == "done" else UNSET
         return await self._insist("resolve", by=by, step=step, remedy=remedy, data=data)
 
     async def send(self, name: str, data: Any = None, *, by: str = "", id: str = "") -> Answer:
@@ -143,6 +148,37 @@ class Run:
         """Add steps to a running plan."""
         raw = await self._engine.check_extension(self.id, steps)
         return await self._insist("extend", by=by, data=raw, count=len(steps))
+
+    async def _check_edits(self, step: str, edits: Mapping[str, Any] | None) -> None:
+        """What a person changes must fit the tool, as what a program asks for must."""
+        request = await self._request(step) if edits is not None else None
+        tool = self._engine.known_tool(request.tool) if request is not None else None
+        if request is None or tool is None:
+            return
+        own: dict[str, Any] = (
+            msgspec.json.decode(await fetch_value(self._engine.services.store, request.arguments)) or {}
+        )
+        mistakes = tool.check({**own, **(edits or {})})
+        if mistakes:
+            lines = [f"  {name}: {message}" for name, message in mistakes]
+            raise InputInvalid("\n".join([f"the edited arguments do not fit {tool.name}:", *lines]))
+
+    async def _check_output(self, step: str, output: Any) -> None:
+        request = await self._request(step)
+        tool = self._engine.known_tool(request.tool) if request is not None else None
+        decoder = tool.signature.return_decoder if tool is not None else None
+        if tool is None or decoder is None or output is None:
+            return
+        try:
+            decoder.decode(encode(output, "the output"))
+        except msgspec.ValidationError as error:
+            raise InputInvalid(f"the output does not fit what {tool.name} returns: {error}") from None
+
+    async def _request(self, step: str) -> Request | None:
+        """The open request meant by a step's path, a request's id, or nothing if there is only one."""
+        open_requests = [asked.request for asked in (await self.state()).open_requests()]
+        fitting = [request for request in open_requests if not step or step in (request.id, request.path)]
+        return fitting[0] if len(fitting) == 1 else None
 
     async def _insist(self, verb: str, **arguments: Any) -> Answer:
         answer = await self.command(verb, **arguments)

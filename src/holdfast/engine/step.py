@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.core import events as ev
 from holdfast.core.errors import InvalidCall, ToolError
@@ -120,8 +121,8 @@ class _Runner:
         asked = self.run.state.requests[step.request_id]
         if asked.request.kind == "approval":
             if asked.remedy == "granted":
-                arguments = await self.run.value(asked.data) if asked.data is not None else self.asked
-                await self._attempt(step, arguments)
+                edits = await self.run.value(asked.data) if asked.data else None
+                await self._attempt(step, _edited(self.asked, edits))
             else:
                 self._fail(step, denied(asked.remedy, asked.by, asked.why), by=asked.by)
         else:
@@ -200,7 +201,7 @@ class _Runner:
         if effect != "read":
             # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens.
             await run.durable()
-        call_ = run.make_call(call.path, number, step.notes if step is not None else None)
+        call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
         if run.is_watched():
             run.show_call(call.path, tool.name, arguments, call_.key)
         began = run.loop_time()
@@ -290,7 +291,7 @@ class _Runner:
         fallback = self.call.fallbacks[step.fallback - 1] if step.fallback else None
         if fallback is not None and fallback.arguments is not None:
             return encode(fallback.arguments, f"the fallback arguments of {step.path}")
-        return await self.run.value(step.arguments) if step.arguments is not None else self.asked
+        return await self.run.value(step.arguments) if step.arguments else self.asked
 
     # ---- what follows a failure ---------------------------------------------------------------------------------
 
@@ -380,7 +381,7 @@ class _Runner:
     async def _remedy(self, step: Step) -> None:
         """Do what a person chose."""
         asked = self.run.state.requests[step.request_id]
-        data = await self.run.value(asked.data) if asked.data is not None else None
+        data = await self.run.value(asked.data) if asked.data else None
         match asked.remedy:
             case "done":
                 self._complete(step, data if data is not None else b"null", asked.by)

@@ -239,7 +239,7 @@ class _Walker:
     async def _items(self, step: PlanStep, each: ForEach, path: str, values: Values) -> tuple[list[str], list[Any]]:
         """The list is evaluated once and journaled; a replay takes it from there."""
         recorded = self.steps.state.steps.get(path)
-        if recorded is not None and recorded.arguments is not None:
+        if recorded is not None and recorded.arguments:
             kept = msgspec.json.decode(await self.steps.value(recorded.arguments))
             return kept["keys"], kept["items"]
         items = each.items.render(values)

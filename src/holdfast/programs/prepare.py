@@ -60,16 +60,14 @@ class Preparer:
             found.check_inputs(given)
             return self._created(ev.Program(kind="function", name=found.name), given, {}, said)
         document, file = found
-        plan = self.read(document, check_tools=True)
+        plan = self.read(document, check_tools=True, name=Path(file).stem if file else "")
         values, problems = check_inputs(plan.inputs, given)
         if problems:
             raise InputInvalid("\n".join(["the inputs do not fit:", *(f"  {problem}" for problem in problems)]))
         program = ev.Program(kind="plan", name=plan.name, source=Raw(encode(document, "the plan")), file=file)
         return self._created(program, values, self._of_plan(plan, values), said)
 
-    def prepare_child(
-        self, subject: Any, inputs: Mapping[str, Any], parent: ev.Parent, owner: str
-    ) -> ev.TaskCreated:
+    def prepare_child(self, subject: Any, inputs: Mapping[str, Any], parent: ev.Parent, owner: str) -> ev.TaskCreated:
         return self.prepare(subject, inputs, parent=parent, owner=owner, key=f"{parent.id}:{parent.path}")
 
     def _created(
@@ -146,10 +144,10 @@ class Preparer:
             + (f" ({', '.join(sorted(self._registry.function_names()))})" if self._registry.function_names() else "")
         )
 
-    def read(self, document: Any, *, check_tools: bool) -> Plan:
+    def read(self, document: Any, *, check_tools: bool, name: str = "") -> Plan:
         """A plan's document as a plan. The same document is read once."""
         body = encode(document, "the plan")
-        key = b"%d%b" % (check_tools, body)
+        key = b"%d%b%b" % (check_tools, name.encode(), body)
         plan = self._plans.get(key)
         if plan is None:
             plan = read_plan(
@@ -157,6 +155,7 @@ class Preparer:
                 expressions=self._expressions,
                 tools=self._registry if check_tools else None,
                 programs=self.has_program if check_tools else None,
+                name=name,
             )
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
@@ -186,9 +185,7 @@ class Preparer:
         def make(path: str, program: str, inputs: Mapping[str, Any]) -> Awaitable[ChildTask]:
             async def prepared() -> ChildTask:
                 owner = parent.facts().owner
-                return ChildTask(
-                    created=self.prepare_child(program, inputs, ev.Parent(id=parent.id, path=path), owner)
-                )
+                return ChildTask(created=self.prepare_child(program, inputs, ev.Parent(id=parent.id, path=path), owner))
 
             return prepared()
 
@@ -243,7 +240,7 @@ def _named(document: Any, name: str) -> Any:
     """A plan that does not say what it is called is called like its file, also when only its document is left."""
     if isinstance(document, dict) and "name" not in document:
         return {"name": name, **cast("dict[str, Any]", document)}
-    return document
+    return cast("Any", document)
 
 
 def _parse_json(text: str, path: Path) -> Any:
