@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         ToolError,
         Transient,
     )
-    from holdfast.core.policy import Approval, Retry, StepPolicy
+    from holdfast.core.policy import Approval, Fallback, Retry, StepPolicy
     from holdfast.engine.run import Run
     from holdfast.engine.services import Limits
     from holdfast.programs.context import Context
@@ -50,7 +50,7 @@ _HOMES = {
         "ToolError",
         "Transient",
     ),
-    "holdfast.core.policy": ("Approval", "Retry", "StepPolicy"),
+    "holdfast.core.policy": ("Approval", "Fallback", "Retry", "StepPolicy"),
     "holdfast.engine.run": ("Run",),
     "holdfast.engine.services": ("Limits",),
     "holdfast.programs.context": ("Context",),
@@ -68,6 +68,7 @@ __all__ = [
     "Engine",
     "ExecutionFailed",
     "ExecutionStopped",
+    "Fallback",
     "Happened",
     "HoldfastError",
     "InvalidCall",

@@ -5,7 +5,7 @@ Every limit stands here with its default and unit. The rules that use them are i
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -45,7 +45,7 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Another tool for the same step; `arguments` None means the step's own."""
 
     tool: str
-    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    arguments: dict[str, Any] | None = None
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,7 +22,7 @@ from holdfast.core.durations import parse_duration, parse_moment
 from holdfast.core.errors import StepFailed, UsageError
 from holdfast.core.failure import Failure
 from holdfast.core.policy import DEFAULT_POLICY, Effect, StepPolicy
-from holdfast.engine.program import ChildTask, Outcome, StepCall, Steps
+from holdfast.engine.program import ChildTask, FallbackTool, Outcome, StepCall, Steps
 from holdfast.tools.call import Call
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
@@ -63,9 +63,18 @@ class Context:
         if not isinstance(found, Tool):  # pyright: ignore[reportUnnecessaryIsInstance] -- callers may be untyped
             raise UsageError(f"ctx.call takes a tool, not {tool!r}; decorate it with @tool, or use ctx.run for code")
         path = self._path(found.name, name)
-        return self._perform(StepCall(
-            path=path, tool=found, arguments=found.bind(args, kwargs), policy=policy, strict=True,
-        ))  # fmt: skip
+        call = StepCall(
+            path=path,
+            tool=found,
+            arguments=found.bind(args, kwargs),
+            policy=policy,
+            fallbacks=self._fallbacks(policy) if policy.fallback else (),
+            strict=True,
+        )
+        return self._perform(call)
+
+    def _fallbacks(self, policy: StepPolicy) -> tuple[FallbackTool, ...]:
+        return tuple(FallbackTool(self._registry.get(other.tool), other.arguments) for other in policy.fallback)
 
     def run(
         self, name: str, work: Callable[..., Any], *args: Any, effect: Effect = "idempotent", **kwargs: Any
