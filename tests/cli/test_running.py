@@ -28,11 +28,11 @@ def test_json_prints_every_event_and_the_outcome_last(shop: Workshop) -> None:
 def test_a_failure_says_what_happened_what_it_affects_and_what_can_be_done(shop: Workshop) -> None:
     result = shop.run("run", "fail.yaml", code=1)
     identity = shop.newest()["id"]
-    assert "what happened: it broke at step broken (logic)" in result.out
+    assert "what happened: it broke at step broken (tool)" in result.out
     assert "what it affects: never did not run" in result.out
     assert f"what can be done now: holdfast retry {identity}" in result.out
     page = shop.run("show", identity).out
-    assert "what happened: it broke at step broken (logic)" in page
+    assert "what happened: it broke at step broken (tool)" in page
     assert "✘ broken" in page
 
 
@@ -155,7 +155,7 @@ def test_settings_and_modules_that_are_wrong_are_named(shop: Workshop) -> None:
 def test_a_store_that_cannot_be_used_is_explained(shop: Workshop) -> None:
     shop.write("file", "")
     inside_a_file = shop.run("--store", "file/x.db", "run", "two.yaml", code=1)
-    assert "cannot be created or written (Not a directory); make it writable, or name another store" in inside_a_file.err
+    assert "cannot be created or written (File exists); make it writable, or name another store" in inside_a_file.err
     folder = shop.run("run", "two.yaml", "--store", ".", code=2)
     assert f"store: {shop.folder} is a folder; name a file, such as {shop.folder}/journal.db" in folder.err
     postgres = shop.run("run", "two.yaml", HOLDFAST_STORE="postgresql://x/y", code=2)

@@ -129,6 +129,16 @@ def test_a_question_is_answered_with_json_or_text(shop: Workshop) -> None:
     assert last["output"] == "painted blue"
 
 
+def test_a_failure_that_waits_for_a_correction_is_resolved_with_other_arguments(shop: Workshop) -> None:
+    asked = shop.run("run", "even.yaml", code=3)
+    assert "count asks for a correction: work.even failed: 3 is odd" in asked.out
+    unknown = shop.run("resolve", "@last", "count", "--fallback", code=2)
+    assert "count can be resolved with again, done, skip, fail; not with fallback" in unknown.err
+    shop.run("resolve", "@last", "count", "--again", "--with", "number=4")
+    *_, last = shop.run("resume", "@last", "--json").lines
+    assert (last["status"], last["output"]) == ("completed", 4)
+
+
 def test_retry_keeps_what_completed_and_takes_a_corrected_plan(shop: Workshop) -> None:
     shop.run("run", "fail.yaml", code=1)
     failed = shop.newest()["id"]

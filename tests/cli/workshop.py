@@ -66,7 +66,15 @@ async def stubborn(call: holdfast.Call, file: str = "go") -> None:
 @holdfast.tool(name="work.fail", effect="read")
 def fail(call: holdfast.Call, text: str = "it broke") -> None:
     """Fail for good."""
-    raise holdfast.InvalidCall(text)
+    raise holdfast.ToolError(text)
+
+
+@holdfast.tool(name="work.even", effect="read")
+def even(number: int) -> int:
+    """Take even numbers only."""
+    if number % 2:
+        raise holdfast.InvalidCall(f"{number} is odd")
+    return number
 
 
 @holdfast.tool(name="work.needy", effect="read", requires=["no-such-program-anywhere"])
@@ -128,6 +136,12 @@ steps:
   - {id: fine, tool: work.do}
   - {id: broken, tool: work.fail}
   - {id: never, tool: work.do}
+""",
+    "even.yaml": """
+name: even
+steps:
+  - {id: count, tool: work.even, with: {number: 3}}
+output: ${{ steps.count.output }}
 """,
     "event.yaml": """
 name: event

@@ -175,7 +175,7 @@ async def test_again_with_edits_runs_with_the_edited_arguments_and_the_same_key(
         await in_doubt(run)
         await run.resolve("pay", "again", arguments={"value": 6})
         await result(run)
-        assert (await step_of(run, "pay")).output == b"6"
+        assert bytes((await step_of(run, "pay")).output) == b"6"
     assert script.arguments == [5, 6]
     assert len({call.key for call in script.calls}) == 1
 

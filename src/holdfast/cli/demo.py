@@ -15,7 +15,6 @@ import typer
 from holdfast.cli.place import wait_for
 from holdfast.cli.text import is_terminal, paint
 from holdfast.core.errors import HoldfastError
-from holdfast.core.events import name_of
 
 if TYPE_CHECKING:
     import subprocess
@@ -213,6 +212,7 @@ def _repeated(folder: Path, seen: Seen, second_pid: int) -> set[str]:
 async def _started_again(folder: Path, seen: Seen) -> set[str]:
     """The same question, put to the journal."""
     from holdfast.cli.place import bare_engine
+    from holdfast.core.events import name_of
     from holdfast.journal.log import read_events
     from holdfast.settings import load_settings
 

@@ -17,7 +17,6 @@ from holdfast.core import events as ev
 from holdfast.core.execution import Asked, Execution, Step
 from holdfast.core.failure import Failure
 from holdfast.core.policy import PAUSE_TIMEOUT_S
-from holdfast.core.raw import MaybeRaw
 
 Verb = Literal[
     "pause", "resume", "interrupt", "stop", "approve", "deny", "answer", "resolve", "send", "extend", "child_ended"

@@ -16,7 +16,6 @@ from holdfast.core import events as ev
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.failure import Category, Failure
 from holdfast.core.lifecycle import ENDS, NEW, STEP_MOVES, TASK_MOVES, StepStatus
-from holdfast.core.raw import MaybeRaw
 from holdfast.core.policy import Effect
 
 ATTEMPTS_KEPT = 20  # of each step, for people to look at; the events hold all of them

@@ -7,7 +7,9 @@ entry is written. Others in the same transaction are not affected.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cache
+from itertools import chain
+from typing import Any, cast
 
 import msgspec
 
@@ -17,6 +19,8 @@ from holdfast.journal.store import Claim, Entry, Head, NewExecution, Write, Writ
 
 EventRow = tuple[int, int, int, bytes, bytes]
 
+WRITTEN, FENCED = Written(ok=True), Written(ok=False)
+ROWS_AT_ONCE = 100
 NUMS_KEPT = 200_000  # ids whose row number is remembered; a few tens of bytes each
 
 
@@ -24,11 +28,9 @@ class Committer:
     def __init__(self, connection: Any) -> None:
         # Typed loosely: apsw's stubs leave the types of bindings and rows open.
         self._run: Callable[..., Any] = connection.execute
-        self._run_many: Callable[..., Any] = connection.executemany
         self._changed: Callable[[], int] = connection.changes
         self._sql = queries("sqlite")
         self._advance = self._sql["advance"]
-        self._insert_event = self._sql["insert_event"]
         self._nums: dict[str, int] = {}
 
     def forget(self) -> None:
@@ -36,27 +38,62 @@ class Committer:
         self._nums.clear()
 
     def write(self, writes: Sequence[Write]) -> list[Written]:
-        results: list[Written] = []
+        results: list[Written] = [FENCED] * len(writes)
         event_rows: list[EventRow] = []
-        for item in writes:
+        plain: dict[int, int] = {}  # of entries that only append: row number → place in `writes`
+        for place, item in enumerate(writes):
+            if isinstance(item, Entry) and _only_appends(item):
+                num = self._num(item.execution_id)
+                if num in plain or len(plain) >= ROWS_AT_ONCE:
+                    self._advance_all(plain, writes, results, event_rows)
+                plain[num] = place
+                continue
+            self._advance_all(plain, writes, results, event_rows)
             match item:
                 case Entry():
-                    results.append(self._entry(item, event_rows))
+                    results[place] = self._entry(item, event_rows)
                 case NewExecution():
-                    results.append(self._create(item, event_rows))
+                    results[place] = self._create(item, event_rows)
                 case Claim():
-                    # A claim may follow an entry's events in the same transaction; nothing here reads them.
-                    results.append(self._claim(item))
+                    results[place] = self._claim(item)
                 case Command():
-                    results.append(self._post(item))
-        if event_rows:
-            self._run_many(self._insert_event, event_rows)
+                    results[place] = self._post(item)
+        self._advance_all(plain, writes, results, event_rows)
+        self._insert_events(event_rows)
         return results
+
+    def _advance_all(
+        self, plain: dict[int, int], writes: Sequence[Write], results: list[Written], event_rows: list[EventRow]
+    ) -> None:
+        """The fences of many entries that only append, in one statement; those it returns are still ours."""
+        if not plain:
+            return
+        values: list[Any] = []
+        for num, place in plain.items():
+            entry = cast(Entry, writes[place])
+            last = entry.rows[-1]
+            values += (num, last.seq, last.digest, entry.at, entry.ended, entry.total, entry.epoch, entry.after)
+        for (num,) in self._run(_many(self._sql["advance_many"], len(plain), 8), values).fetchall():
+            place = plain[num]
+            results[place] = WRITTEN
+            for row in cast(Entry, writes[place]).rows:
+                event_rows.append((num, row.seq, row.version, row.body, row.digest))
+        plain.clear()
+
+    def _insert_events(self, event_rows: list[EventRow]) -> None:
+        """Many rows a statement: each statement is a round through Python's lock that the event loop competes for."""
+        full = len(event_rows) - len(event_rows) % ROWS_AT_ONCE
+        statement = _many(self._sql["insert_events"], ROWS_AT_ONCE, 5)
+        for first in range(0, full, ROWS_AT_ONCE):
+            self._run(statement, tuple(chain.from_iterable(event_rows[first : first + ROWS_AT_ONCE])))
+        rest = event_rows[full:]
+        if rest:
+            self._run(_many(self._sql["insert_events"], len(rest), 5), tuple(chain.from_iterable(rest)))
 
     def _entry(self, entry: Entry, event_rows: list[EventRow]) -> Written:
         num = self._num(entry.execution_id)
         if not self._fence(num, entry):
-            return Written(ok=False)
+            return FENCED
         for row in entry.rows:
             event_rows.append((num, row.seq, row.version, row.body, row.digest))
         for answer in entry.answers:  # before the head changes: a command without an answer keeps it awake
@@ -145,6 +182,22 @@ class Committer:
         if len(self._nums) >= NUMS_KEPT:
             self._nums.clear()
         self._nums[execution_id] = num
+
+
+@cache
+def _many(statement: str, rows: int, columns: int) -> str:
+    """The statement with as many rows of placeholders as it is to write."""
+    row = f"({', '.join('?' * columns)})"
+    return statement.replace(":rows", ", ".join([row] * rows))
+
+
+def _only_appends(entry: Entry) -> bool:
+    return (
+        bool(entry.rows)
+        and entry.change is None
+        and entry.snapshot is None
+        and not (entry.release or entry.blobs or entry.answers or entry.posts or entry.creates or entry.cached)
+    )
 
 
 def _columns(head: Head) -> tuple[object, ...]:

@@ -18,6 +18,14 @@ SELECT num FROM executions WHERE id = ?
 UPDATE executions SET seq = ?, digest = ?, updated_at = ?, ended = ?, total = ?
 WHERE num = ? AND epoch = ? AND seq = ?
 
+-- name: advance_many
+-- The same for many executions at once; the ones that still were ours come back.
+UPDATE executions SET seq = entry.column2, digest = entry.column3, updated_at = entry.column4,
+    ended = entry.column5, total = entry.column6
+FROM (VALUES :rows) AS entry
+WHERE executions.num = entry.column1 AND executions.epoch = entry.column7 AND executions.seq = entry.column8
+RETURNING executions.num
+
 -- name: check_fence
 UPDATE executions SET seq = seq WHERE num = ? AND epoch = ? AND seq = ?
 
@@ -32,8 +40,8 @@ WHERE num = ?7
 -- name: release
 UPDATE executions SET driver = '' WHERE num = ?
 
--- name: insert_event
-INSERT INTO events (execution, seq, version, body, digest) VALUES (?, ?, ?, ?, ?)
+-- name: insert_events
+INSERT INTO events (execution, seq, version, body, digest) VALUES :rows
 
 -- name: insert_blob
 INSERT INTO blobs (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING
