@@ -9,9 +9,10 @@ import pytest
 
 from cli.workshop import Workshop, environment
 
-COMMANDS = (
-    "run list show watch events pause resume interrupt stop approve deny answer resolve retry send fork doctor tools demo"
-).split()
+COMMANDS = [
+    "run", "resume", "retry", "fork", "list", "show", "events", "watch", "pause", "interrupt", "stop", "approve",
+    "deny", "answer", "resolve", "send", "tools", "doctor", "demo",
+]  # fmt: skip
 
 
 def test_list_shows_the_newest_first_and_filters(shop: Workshop) -> None:
@@ -47,8 +48,9 @@ def test_an_id_may_be_any_unambiguous_beginning_or_end(shop: Workshop) -> None:
 
 def test_looking_where_nothing_ever_ran_leaves_nothing_behind(shop: Workshop) -> None:
     assert shop.run("list", "--json").json == []
-    missing = shop.run("show", "@last", code=2)
-    assert f"there is no journal at {shop.store}; start a task with `holdfast run PLAN`" in missing.err
+    for command in ("show", "pause", "resume", "retry"):
+        missing = shop.run(command, "@last", code=2)
+        assert f"there is no journal at {shop.store}; start a task with `holdfast run PLAN`" in missing.err
     assert not shop.store.parent.exists()
     in_memory = shop.run("show", "@last", "--store", "memory:", code=2)
     assert "a store in memory ends with its process, so there is nothing to look at; use a file" in in_memory.err
@@ -86,7 +88,9 @@ def test_events_follow_to_the_end(shop: Workshop) -> None:
 def test_a_reader_that_leaves_early_is_no_error(shop: Workshop) -> None:
     shop.run("run", "two.yaml")
     command = f"{sys.executable} -m holdfast.cli events @last --json | head -n 1 >/dev/null"
-    result = subprocess.run(["sh", "-c", command], cwd=shop.folder, env=environment(), capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        ["sh", "-c", command], cwd=shop.folder, env=environment(), capture_output=True, text=True, check=False
+    )
     assert result.stderr == ""
 
 
@@ -120,10 +124,13 @@ def test_every_command_explains_itself_with_an_example(command: str, capsys: pyt
 def test_help_and_version_come_without_heavy_imports(capsys: pytest.CaptureFixture[str]) -> None:
     script = (
         "import sys; from holdfast.cli.main import run; run(['--help']); run(['--version'])\n"
-        "heavy = {'asyncio', 'msgspec', 'apsw', 'rich', 'yaml', 'httpx', 'pydantic', 'holdfast.app'} & set(sys.modules)\n"
+        "named = {'asyncio', 'msgspec', 'apsw', 'rich', 'yaml', 'httpx', 'pydantic', 'holdfast.app'}\n"
+        "heavy = named & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
-    result = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert "holdfast run report.yaml -i topic=tides" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("holdfast 0.")

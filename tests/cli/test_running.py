@@ -105,6 +105,12 @@ def test_a_plan_is_found_from_where_one_stands(shop: Workshop) -> None:
     assert shop.store.exists()
 
 
+def test_a_store_in_memory_runs_and_leaves_nothing(shop: Workshop) -> None:
+    *_, last = shop.run("--store", "memory:", "run", "two.yaml", "--json").lines
+    assert last["status"] == "completed"
+    assert not shop.store.exists()
+
+
 def test_inputs_from_a_file_are_overridden_by_flags(shop: Workshop) -> None:
     shop.write("in.json", '{"count": 3, "who": "file"}')
     *_, last = shop.run("run", "two.yaml", "--json", "--inputs", "in.json", "-i", "who=flag").lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from cli.workshop import Workshop
 
 
@@ -75,6 +77,22 @@ def test_watch_follows_to_the_end_with_the_events_exit_code(shop: Workshop) -> N
     assert last["status"] == "completed"
 
 
+def test_a_watcher_says_so_when_nobody_drives_and_leaves_on_ctrl_c(shop: Workshop) -> None:
+    driving = shop.start("run", "gate.yaml")
+    shop.wait_for_log("gate begun")
+    shop.kill(driving)
+    identity = shop.newest()["id"]
+    watching = shop.start("watch", "@last")
+    assert watching.stdout is not None
+    assert watching.stdout.readline() == f"nobody is driving it now; go on with: holdfast resume {identity}\n"
+    while "gate: started" not in watching.stdout.readline():
+        pass
+    watching.send_signal(signal.SIGINT)
+    left = shop.finish(watching, 130)
+    assert f"to interrupt it: holdfast interrupt {identity}" in left.out
+    assert shop.newest()["status"] == "running"
+
+
 def test_approve_from_another_process_with_edited_arguments(shop: Workshop) -> None:
     shop.run("run", "ask.yaml", code=3)
     identity = shop.newest()["id"]
@@ -85,6 +103,8 @@ def test_approve_from_another_process_with_edited_arguments(shop: Workshop) -> N
     assert again.out.startswith("unchanged: publish was already granted")
     *_, last = shop.run("resume", "@last", "--json").lines
     assert (last["status"], last["output"]) == ("completed", 8)
+    granted = [event for event in shop.run("events", "@last", "--json").lines if event["type"] == "approval:granted"]
+    assert [event["arguments"] for event in granted] == [{"value": 8}]
 
 
 def test_approve_while_another_process_drives_needs_no_resume(shop: Workshop) -> None:
@@ -95,16 +115,19 @@ def test_approve_while_another_process_drives_needs_no_resume(shop: Workshop) ->
     )
     process = shop.start("run", "both.yaml")
     shop.wait_for_log("gate begun")
-    approved = shop.run("approve", "@last")
+    approved = shop.run("approve", "@last", "--sticky")
     assert "nobody is driving" not in approved.out
     shop.wait_for_log("publish ran")
     shop.open_gate()
     shop.finish(process)
+    granted = [event for event in shop.run("events", "@last", "--json").lines if event["type"] == "approval:granted"]
+    assert [(event["arguments"], event["sticky"]) for event in granted] == [(None, True)]
 
 
 def test_deny_fails_the_step_with_the_reason(shop: Workshop) -> None:
     shop.run("run", "ask.yaml", code=3)
     shop.run("deny", "@last", "publish", "--why", "not today")
+    assert "publish: denied by" in shop.run("events", "@last").out
     result = shop.run("resume", "@last", code=1)
     assert "not today" in result.out
     assert shop.log() == ["draft ran"]
@@ -184,13 +207,14 @@ def test_what_makes_no_sense_is_refused_with_exit_2(shop: Workshop) -> None:
 def test_resume_explains_a_changed_world_and_takes_force(shop: Workshop) -> None:
     process = shop.start("run", "gate.yaml")
     shop.wait_for_log("gate begun")
-    shop.kill(process)
+    process.send_signal(signal.SIGINT)
+    shop.finish(process, 130)
     shop.open_gate()
     tools = (shop.folder / "tools.py").read_text()
     shop.write("tools.py", tools.replace("value: int = 0) -> int", "value: int = 0, more: int = 1) -> int"))
     refused = shop.run("resume", "@last", code=2)
     assert "its tool work.do has other parameters or another version now" in refused.err
     assert "resume with --force to go on regardless" in refused.err
-    assert shop.newest()["status"] == "running"
+    assert shop.newest()["status"] == "interrupted"
     *_, last = shop.run("resume", "@last", "--force", "--json").lines
     assert last["status"] == "completed"

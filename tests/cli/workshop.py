@@ -165,6 +165,7 @@ class Result(NamedTuple):
 
     @property
     def json(self) -> Any:
+        assert self.out, self.err
         return json.loads(self.out)
 
     @property

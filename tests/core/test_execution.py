@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
 from core.histories import (
     BROKEN,
     CREATED,
@@ -18,10 +22,6 @@ from core.histories import (
     running,
     step,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec import Raw
-
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.execution import ATTEMPTS_KEPT, Execution, Received, apply, parent_of, percent
@@ -98,7 +98,7 @@ def test_arguments_are_dropped_when_a_step_ends() -> None:
     assert state.steps["a"].arguments == Raw(b'{"x":1}')
     apply(state, ev.StepCompleted(at=6, path="a", output=Raw(b"2"), cached=True), 4)
     found = state.steps["a"]
-    assert (found.arguments, found.output, found.cached, found.ended_at) == (None, Raw(b"2"), True, 6)
+    assert (found.arguments, found.output, found.cached, found.ended_at) == (msgspec.UNSET, Raw(b"2"), True, 6)
 
 
 def test_retries_and_rate_limits_are_counted_apart() -> None:

@@ -179,7 +179,13 @@ DECISIONS: list[tuple[str, Failure, Means, Tally, Decision]] = [
     ("permission", failure("permission"), READ, Tally(), GiveUp()),
     ("refreshable", failure("permission"), Means(effect="read", can_refresh=True), Tally(), RefreshAndRetry()),
     ("refreshed", failure("permission"), Means(effect="read", can_refresh=True), Tally(refreshed=True), GiveUp()),
-    ("once, refreshable", failure("permission", "nothing"), Means(effect="once", can_refresh=True), Tally(), RefreshAndRetry()),
+    (
+        "once, refreshable",
+        failure("permission", "nothing"),
+        Means(effect="once", can_refresh=True),
+        Tally(),
+        RefreshAndRetry(),
+    ),
     # a tool's own failure is repeated only if that is written
     ("tool", failure("tool"), READ, Tally(), GiveUp()),
     ("tool, written", failure("tool"), Means(effect="read", retry=WRITTEN), Tally(), RetryLater(2.0)),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
-from core.histories import BROKEN, CREATED, EVENT_TYPES, TO_STATUS, fold
 from msgspec import Raw
 
+from core.histories import BROKEN, CREATED, EVENT_TYPES, TO_STATUS, fold
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.execution import Execution, Step, apply
@@ -100,7 +100,9 @@ def test_the_diagram_shows_every_move_and_every_end(moves: dict[str, Move], star
         for tag, move in moves.items()
         for frm in move.frm
     }
-    ends = {f"{move.to} --> [*]" for move in moves.values() if not any(move.to in other.frm for other in moves.values())}
+    ends = {
+        f"{move.to} --> [*]" for move in moves.values() if not any(move.to in other.frm for other in moves.values())
+    }
     assert lines[0] == "stateDiagram-v2"
     assert set(lines[1:]) == expected | ends
     assert len(lines) == 1 + len(expected) + len(ends)

@@ -85,7 +85,7 @@ async def result(run: holdfast.Run) -> Any:
 async def quiet(engine: holdfast.Engine) -> None:
     """Wait until the engine drives nothing."""
     async with asyncio.timeout(10):
-        while engine.holdings()["drivers"]:
+        while engine.holdings()["tasks"]:
             await asyncio.sleep(0.002)
 
 

@@ -98,10 +98,10 @@ async def test_edited_arguments_are_checked_like_any_others() -> None:
     async with engine_at("memory:", whole) as engine:
         run = await engine.start(plan(step("a", "whole", **{"with": {"number": 1}})))
         await settled(run)
-        await run.approve("a", arguments={"number": "many"})
-        assert await settled(run) == "waiting"
-        assert next((await run.state()).open_requests()).request.kind == "correction"
-        await run.resolve("a", "again", arguments={"number": 4})
+        with pytest.raises(holdfast.HoldfastError, match="the edited arguments do not fit whole:\n  number: expected a"):
+            await run.approve("a", arguments={"number": "many"})
+        assert (await names(run)).count("approval:granted") == 0
+        await run.approve("a", arguments={"number": 4})
         assert await result(run) == 4
 
 

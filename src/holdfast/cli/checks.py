@@ -13,6 +13,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from msgspec import Raw
+
+from holdfast.cli import place
 from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
 from holdfast.core.events import TaskCreated
 from holdfast.core.execution import Execution, apply
@@ -88,7 +91,7 @@ def open_store(settings: Settings) -> SqliteStore:
             pass
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be written ({error.strerror})") from error
-    return SqliteStore(path, may_migrate=lambda: False)
+    return place.open_store(settings)
 
 
 def store_trouble(error: HoldfastError) -> Finding:
@@ -169,7 +172,7 @@ async def verify_execution(store: SqliteStore, head: Head) -> Execution:
             apply(state, event, row.seq)
             for name in _VALUES:
                 value = getattr(event, name, None)
-                blob = reference(value) if value is not None else None
+                blob = reference(value) if isinstance(value, Raw) else None
                 if blob is not None:
                     await fetch_blob(store, blob)
     if end != head.digest:

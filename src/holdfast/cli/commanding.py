@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import AnyStep, AsJson, Id, Step, Why, With, json_value, values
-from holdfast.cli.place import bare_engine, lock_files, settings_of, wait_for
+from holdfast.cli.place import bare_engine, is_left_alone, settings_of, wait_for
 from holdfast.cli.text import json_line, parse_value
 from holdfast.core.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.core.commands import Answer
     from holdfast.engine.run import Run
-    from holdfast.settings import Settings
 
 Command = Callable[["Run"], Awaitable["Answer"]]
 
@@ -162,7 +161,7 @@ def _command(context: typer.Context, execution: str, give: Command, as_json: boo
             run = await engine.find(execution)
             answer = await give(run)
             _tell(answer, run.id, as_json)
-            if wakes and not as_json and await _is_left_alone(run, settings):
+            if wakes and not as_json and is_left_alone(await run.head(), settings):
                 print(f"nobody is driving it now; go on with: holdfast resume {run.id}")
         return 0
 
@@ -179,10 +178,3 @@ def _tell(answer: Answer, execution_id: str, as_json: bool) -> None:
         print(answer.text)
     else:
         print(f"{answer.outcome}: {answer.text}")
-
-
-async def _is_left_alone(run: Run, settings: Settings) -> bool:
-    head = await run.head()
-    if head.ended_at or head.status in ("paused", "interrupted"):
-        return False
-    return not head.driver or lock_files(settings).is_dead(head.driver)

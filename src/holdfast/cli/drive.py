@@ -66,14 +66,14 @@ class Foreground:
         while True:
             head = await self._settled_or_signalled(watcher)
             if head is None:
-                if self._signal != signal.SIGINT:
+                if self._signal != signal.SIGINT and not self._follows:
                     self._view.note(f"letting go; it goes on with: holdfast resume {self._run.id}")
                     return 128 + self._signal
                 if self._follows:
                     self._view.note(
                         f"it goes on in the other process; to interrupt it: holdfast interrupt {self._run.id}"
                     )
-                    return 130
+                    return 128 + self._signal
                 await self._interrupt()
                 continue
             if head.quarantined:

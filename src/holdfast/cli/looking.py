@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import AsJson, Id
-from holdfast.cli.place import bare_engine, existing_store, settings_of, wait_for
+from holdfast.cli.place import bare_engine, is_left_alone, open_store, settings_of, wait_for
 from holdfast.cli.text import STATUS_COLOURS, columns, is_terminal, json_line, local_time, paint, terminal_width
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.suggest import did_you_mean
@@ -60,11 +60,10 @@ async def _heads(
 ) -> list[dict[str, Any]]:
     """Read with the store alone: a list must come at once."""
     from holdfast.engine.wire import wire_head
-    from holdfast.journal.sqlite import SqliteStore
     from holdfast.journal.store import Query
 
     try:
-        store = SqliteStore(existing_store(settings), may_migrate=lambda: False)
+        store = open_store(settings)
     except NotFound:
         return []
     try:
@@ -170,6 +169,9 @@ def watch(context: typer.Context, execution: Id, since: Since = 0, as_json: AsJs
 
         async with bare_engine(settings) as engine:
             run: Run = await engine.find(execution)
-            return await Foreground(engine, run, view_for(as_json), follows=True).drive(since)
+            view = view_for(as_json)
+            if is_left_alone(await run.head(), settings):
+                view.note(f"nobody is driving it now; go on with: holdfast resume {run.id}")
+            return await Foreground(engine, run, view, follows=True).drive(since)
 
     return wait_for(work())

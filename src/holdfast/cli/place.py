@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from holdfast.app import Engine
     from holdfast.engine.engine import Engine as BareEngine
     from holdfast.journal.liveness import LockFiles
+    from holdfast.journal.sqlite import SqliteStore
+    from holdfast.journal.store import Head
     from holdfast.settings import Settings
 
 T = TypeVar("T")
@@ -58,20 +60,19 @@ async def bare_engine(settings: Settings) -> AsyncGenerator[BareEngine]:
     from holdfast.engine.feed import Feed
     from holdfast.engine.services import Services
     from holdfast.journal.live import LiveRing
-    from holdfast.journal.sqlite import SqliteStore
     from holdfast.journal.writer import Writer
     from holdfast.tools.registry import Registry
     from holdfast.version import VERSION
 
-    path, locks = existing_store(settings), lock_files(settings)
-    store = SqliteStore(path, may_migrate=lambda: all(locks.is_dead(driver) for driver in locks.everybody()))
+    path = existing_store(settings)
+    store = open_store(settings)
     feed = Feed(LiveRing(path.with_name("live.db")))
     services = Services(
         store=store, writer=Writer(store), registry=Registry(), feed=feed, driver="", folder=settings.root, programs={},
         version=VERSION,
     )  # fmt: skip
     services.driver = services.new_id()
-    engine = BareEngine(services, locks, recover="none")
+    engine = BareEngine(services, lock_files(settings), recover="none")
     await engine.open()
     try:
         yield engine
@@ -100,7 +101,23 @@ def existing_store(settings: Settings) -> Path:
     return path
 
 
+def open_store(settings: Settings) -> SqliteStore:
+    """The store alone; an older file is upgraded unless another process is using it."""
+    from holdfast.journal.sqlite import SqliteStore
+
+    locks = lock_files(settings)
+    alone = lambda: all(locks.is_dead(driver) for driver in locks.everybody())  # noqa: E731
+    return SqliteStore(existing_store(settings), may_migrate=alone)
+
+
 def lock_files(settings: Settings) -> LockFiles:
     from holdfast.journal.liveness import LockFiles
 
     return LockFiles(settings.data_folder / DRIVERS_FOLDER)
+
+
+def is_left_alone(head: Head, settings: Settings) -> bool:
+    """It should move, and no living process drives it."""
+    if head.ended_at or head.status in ("paused", "interrupted"):
+        return False
+    return not head.driver or lock_files(settings).is_dead(head.driver)

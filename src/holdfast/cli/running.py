@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import AsJson, Id, Inputs, pairs, read_inputs_file
-from holdfast.cli.place import driving_engine, lock_files, settings_of, wait_for
+from holdfast.cli.place import driving_engine, existing_store, lock_files, settings_of, wait_for
 from holdfast.cli.text import is_terminal, json_line
 from holdfast.core.errors import InputInvalid
 
@@ -85,6 +85,7 @@ def resume(
       holdfast resume @last
     """
     settings = settings_of(context)
+    existing_store(settings)
 
     async def work() -> int:
         async with driving_engine(settings) as engine:
@@ -148,6 +149,8 @@ def fork(
 def _drive_new(
     settings: Settings, execution: str, start: Callable[[Engine, Run], Awaitable[Run]], *, as_json: bool, no_ask: bool
 ) -> int:
+    existing_store(settings)
+
     async def work() -> int:
         async with driving_engine(settings) as engine:
             started = await start(engine, await engine.find(execution))

@@ -249,8 +249,11 @@ class Driver:
         if not ready or self.cause is not None:
             return
         if self.state.status == "waiting":
-            self._errand(self._wake_and_poke())
-        elif self.state.status == "running":
+            if not self._slot.take_now():
+                self._errand(self._wake_and_poke())
+                return
+            self._woken()  # in one transaction with what woke it: nobody sees it wait for what has come
+        if self.state.status == "running":
             for wait in ready:
                 wait.future.set_result(None)
 
@@ -261,10 +264,13 @@ class Driver:
     async def _wake(self) -> None:
         await self._slot.acquire()
         if self.cause is None and self.state.status == "waiting":
-            if self._park_timer is not None:
-                self._park_timer.cancel()
-            self.append(ev.TaskStarted(at=self.now_us(), because="woken", driver=self.services.driver))
-            self._going.set()
+            self._woken()
+
+    def _woken(self) -> None:
+        if self._park_timer is not None:
+            self._park_timer.cancel()
+        self.append(ev.TaskStarted(at=self.now_us(), because="woken", driver=self.services.driver))
+        self._going.set()
 
     def _look_for_quiet(self) -> None:
         if self._quiet_timer is not None:

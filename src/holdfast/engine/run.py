@@ -191,7 +191,9 @@ def is_settled(head: Head) -> bool:
     """Ended, held by a person, or waiting for nothing but people."""
     if head.status in ENDS or head.status in ("paused", "interrupted") or head.quarantined:
         return True
-    return head.status == "waiting" and bool(head.reasons) and all(reason.kind in PEOPLE for reason in head.reasons)
+    if head.status != "waiting" or head.wake_at == 0:  # 0: an answer has come, and somebody is about to go on with it
+        return False
+    return bool(head.reasons) and all(reason.kind in PEOPLE for reason in head.reasons)
 
 
 def _raw(value: Any) -> Raw:

@@ -20,9 +20,15 @@ class Slots:
     def free(self) -> int:
         return max(0, self.limit - self.used - len(self._queue))
 
-    async def acquire(self) -> None:
+    def take_now(self) -> bool:
+        """A place, if there is one that nobody queues for."""
         if self.used < self.limit and not self._queue:
             self.used += 1
+            return True
+        return False
+
+    async def acquire(self) -> None:
+        if self.take_now():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(future)
@@ -57,6 +63,13 @@ class Slot:
                 self._slots.release()  # two branches woke at once; one place is enough
             self.held = True
         self._unpark()
+
+    def take_now(self) -> bool:
+        if not self.held and not self._slots.take_now():
+            return False
+        self.held = True
+        self._unpark()
+        return True
 
     def give_away(self) -> None:
         """The execution waits; its driver stays in memory for a while."""

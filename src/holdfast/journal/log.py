@@ -181,10 +181,11 @@ def open_stored(stored: Stored) -> tuple[Execution, bytes]:
     end = verify(rows, state.seq, chain)
     for row in rows:
         apply(state, decode(row), row.seq)
-    if state.seq != head.seq or end != head.digest:
-        raise StoreCorrupted(
-            f"execution {head.id} has {state.seq} events, its head says {head.seq}; the end of its journal is lost"
-        )
+    if state.seq != head.seq:
+        lost = f"execution {head.id} has {state.seq} events, its head says {head.seq}"
+        raise StoreCorrupted(f"{lost}; the end of its journal is lost")
+    if end != head.digest:
+        raise StoreCorrupted(f"execution {head.id}: event {head.seq} was replaced: its head knows another digest")
     return state, end
 
 

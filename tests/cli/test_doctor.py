@@ -1,0 +1,169 @@
+"""`doctor` finds and names each illness; a damaged execution is set aside and the others go on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from cli.workshop import Workshop
+from holdfast.cli.checks import disk
+from holdfast.settings import load_settings
+
+
+def findings(shop: Workshop, code: int = 1) -> dict[str, dict[str, Any]]:
+    report = shop.run("doctor", "--json", code=code).json
+    assert report["ok"] is (code == 0)
+    return {finding["name"]: finding for finding in report["findings"]}
+
+
+def healthy(shop: Workshop) -> None:
+    """Take the tool whose needs nobody can meet out of the workshop."""
+    tools = (shop.folder / "tools.py").read_text()
+    shop.write("tools.py", tools.replace('requires=["no-such-program-anywhere"]', "requires=[]"))
+
+
+def edit(shop: Workshop, sql: str, *values: object) -> None:
+    connection = apsw.Connection(str(shop.store))
+    connection.execute(sql, values)
+    connection.close()
+
+
+@pytest.fixture
+def well(shop: Workshop) -> Workshop:
+    healthy(shop)
+    return shop
+
+
+def test_all_is_well_before_and_after_a_run(well: Workshop) -> None:
+    assert well.run("doctor").out.splitlines()[-1] == "all is well"
+    assert not well.store.exists()
+    well.run("run", "two.yaml")
+    assert well.run("doctor", "--json").json == {"ok": True, "findings": []}
+
+
+def test_an_edited_execution_is_set_aside_and_the_others_go_on(well: Workshop) -> None:
+    well.run("run", "ask.yaml", code=3)
+    edited = well.newest()["id"]
+    well.run("run", "ask.yaml", code=3)
+    other = well.newest()["id"]
+    change = "UPDATE events SET body = CAST(replace(body, ?, ?) AS BLOB) WHERE seq = 1 AND execution = 1"
+    edit(well, change, "ask.yaml", "axk.yaml")
+    found = findings(well)
+    assert found.keys() == {"damaged execution"}
+    assert found["damaged execution"]["execution_id"] == edited
+    assert "event 1 was changed after it was written: its digest does not match" in found["damaged execution"]["what"]
+    assert "It was set aside" in found["damaged execution"]["meaning"]
+    refused = well.run("resume", edited, code=1)
+    assert "was changed after it was written" in refused.err
+    assert "Traceback" not in refused.err
+    assert [line.split()[1] for line in well.run("list").out.splitlines()[1:]] == ["waiting", "set"]
+    well.run("approve", other)
+    well.run("resume", other)
+    still = well.run("doctor", "--release", edited, code=1)
+    assert f"execution {edited} is still damaged: event 1 was changed" in still.err
+    edit(well, change, "axk.yaml", "ask.yaml")
+    assert "is whole now" in findings(well)["set aside"]["what"]
+    released = well.run("doctor", "--release", edited)
+    assert f"execution {edited} is whole again and was let back in" in released.out
+    assert well.run("doctor", "--release", edited).out == f"unchanged: execution {edited} is not set aside\n"
+    assert findings(well, code=0) == {}
+
+
+def test_lost_events_at_the_end_are_noticed(well: Workshop) -> None:
+    well.run("run", "two.yaml")
+    edit(well, "DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
+    assert "the end of its journal is lost" in findings(well)["damaged execution"]["what"]
+
+
+def test_release_wants_an_id_that_exists(well: Workshop) -> None:
+    well.run("run", "two.yaml")
+    refused = well.run("doctor", "--release", "zzz", code=2)
+    assert '"zzz" fits no executions; give an id as `holdfast list` shows it' in refused.err
+
+
+def test_a_truncated_database_is_named_everywhere(well: Workshop) -> None:
+    well.run("run", "two.yaml")
+    size = well.store.stat().st_size
+    os.truncate(well.store, size - 3 * 4096)
+    found = findings(well)
+    assert "damaged store" in found
+    assert "backup" in found["damaged store"]["todo"]
+
+
+def test_a_file_that_is_no_database_is_named(well: Workshop) -> None:
+    well.store.parent.mkdir()
+    well.store.write_text("these are not the bytes you are looking for" * 100)
+    assert "damaged store" in findings(well)
+    for command in (["run", "two.yaml"], ["list"], ["show", "@last"]):
+        refused = well.run(*command, code=1)
+        assert f"{well.store} is damaged" in refused.err
+        assert "run `holdfast doctor`, and restore a backup if it cannot be read" in refused.err
+
+
+def test_a_schema_from_the_future_is_left_alone(well: Workshop) -> None:
+    well.run("run", "two.yaml")
+    edit(well, "PRAGMA user_version = 99")
+    found = findings(well)["schema"]
+    assert "has schema version 99" in found["what"]
+    assert found["todo"] == "Upgrade Holdfast"
+    for command in (["run", "two.yaml"], ["list"], ["show", "@last"]):
+        assert "has schema version 99, this Holdfast knows" in well.run(*command, code=1).err
+
+
+def test_a_folder_that_cannot_be_written_is_named(well: Workshop) -> None:
+    well.write(".holdfast", "a file where the folder should be")
+    found = findings(well)["folder"]
+    assert f"{well.folder / '.holdfast'} cannot be written (it is not a folder)" in found["what"]
+    assert "Nothing can be started or resumed" in found["meaning"]
+
+
+def test_a_store_that_is_a_folder_is_named(well: Workshop) -> None:
+    well.store.mkdir(parents=True)
+    assert f"{well.store} is a folder; name a file with --store" in findings(well)["store"]["what"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_read_only_store_is_named(well: Workshop) -> None:
+    well.run("run", "two.yaml")
+    well.store.chmod(0o400)
+    assert "cannot be written (Permission denied)" in findings(well)["store"]["what"]
+
+
+def test_a_nearly_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A disk cannot be filled in a test, so the number the system gives is the one thing put in its place.
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10 * 1024**2})())
+    (finding,) = disk(load_settings(tmp_path, {}))
+    assert finding.what == f"only 10 MB are free for {tmp_path / '.holdfast'}"
+    assert "Free some space" in finding.todo
+
+
+def test_modules_and_tools_with_troubles_are_named(shop: Workshop) -> None:
+    shop.write("bad.py", "import no_such_package\n")
+    shop.write("holdfast.toml", 'modules = ["tools.py", "bad.py", "absent.py"]\n')
+    report = shop.run("doctor", code=1)
+    assert 'problem: module: the module "bad.py" cannot be imported' in report.out
+    assert 'problem: module: no file called "absent.py"' in report.out
+    assert 'warning: tool: work.needy needs the program "no-such-program-anywhere"' in report.out
+    assert "Plans that use work.needy will not start. Install it." in report.out
+
+
+def test_orphans_dead_processes_and_missing_tools_are_named(well: Workshop) -> None:
+    process = well.start("run", "gate.yaml")
+    well.wait_for_log("gate begun")
+    assert findings(well, code=0) == {}
+    well.kill(process)
+    identity = well.newest()["id"]
+    orphan = findings(well)["orphaned"]
+    assert f"execution {identity} (gate) is running, but the process that drove it died" in orphan["what"]
+    assert orphan["todo"] == f"holdfast resume {identity}"
+    well.write("holdfast.toml", "modules = []\n")
+    assert f"execution {identity}: its tool work.gate is not here" in well.run("doctor", code=1).out
+    well.write("holdfast.toml", 'modules = ["tools.py"]\n')
+    well.run("stop", identity)
+    tidied = findings(well, code=0)
+    assert "the lock file of a dead process" in tidied["lock file"]["what"]
+    assert findings(well, code=0) == {}

@@ -1,0 +1,110 @@
+"""On a terminal: the live picture, and questions put to the person who sits there."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from cli.workshop import PATIENCE_S, Workshop, environment
+
+
+def at_terminal(
+    shop: Workshop, arguments: Sequence[str], typed: Sequence[tuple[str, str | Callable[[], str]]], **environ: str
+) -> str:
+    """Run a command on a terminal of its own, answering each text when it appears. Ends with the exit code."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(shop.folder)
+        settings = environment(TERM="xterm", COLUMNS="100", LINES="30", **environ)
+        os.execve(sys.executable, [sys.executable, "-m", "holdfast.cli", *arguments], settings)
+    shown, waiting, answered, give_up = "", list(typed), 0, time.monotonic() + PATIENCE_S
+    try:
+        while time.monotonic() < give_up:
+            if not select.select([terminal], [], [], 0.1)[0]:
+                continue
+            try:
+                piece = os.read(terminal, 65536)
+            except OSError:
+                break
+            shown += piece.decode(errors="replace")
+            if waiting and (found := shown.find(waiting[0][0], answered)) >= 0:
+                answered = found + len(waiting[0][0])
+                answer = waiting.pop(0)[1]
+                os.write(terminal, (answer if isinstance(answer, str) else answer()).encode())
+    finally:
+        os.close(terminal)
+        _, status = os.waitpid(pid, 0)
+    assert not waiting, shown
+    return f"{shown}\nexit {os.waitstatus_to_exitcode(status)}"
+
+
+def test_the_person_is_asked_and_may_look_at_the_details_first(shop: Workshop) -> None:
+    shown = at_terminal(shop, ["run", "ask.yaml"], [("[l]ater: ", "d\n"), ("[l]ater: ", "y\n")])
+    assert "publish: Publish it?" in shown
+    assert '"remedies": [' in shown
+    assert "exit 0" in shown
+    assert shop.log() == ["draft ran", "publish ran"]
+
+
+def test_later_leaves_the_question_open(shop: Workshop) -> None:
+    shown = at_terminal(shop, ["run", "ask.yaml"], [("[l]ater: ", "l\n")])
+    assert "holdfast approve " in shown
+    assert "exit 3" in shown
+    assert "exit 3" in at_terminal(shop, ["resume", "@last"], [("[l]ater: ", "\x04")])
+    assert "exit 1" in at_terminal(shop, ["resume", "@last"], [("[l]ater: ", "perhaps\n"), ("[l]ater: ", "n\n")])
+
+
+def test_no_ask_does_not_ask(shop: Workshop) -> None:
+    shown = at_terminal(shop, ["run", "ask.yaml", "--no-ask"], [])
+    assert "[l]ater" not in shown
+    assert "exit 3" in shown
+
+
+def test_a_question_and_a_correction_are_answered_at_the_terminal(shop: Workshop) -> None:
+    assert "painted green" in at_terminal(shop, ["run", "asks"], [("for later): ", "green\n")])
+    shown = at_terminal(shop, ["run", "even.yaml"], [("what now? again, done, skip, fail, [d]etails", "skip\n")])
+    assert "exit 0" in shown
+
+
+def test_the_question_goes_away_when_it_is_answered_elsewhere(shop: Workshop) -> None:
+    def approve() -> str:
+        shop.run("approve", "@last")
+        return ""
+
+    shown = at_terminal(shop, ["run", "ask.yaml"], [("[l]ater: ", approve)])
+    assert "answered elsewhere" in shown
+    assert "exit 0" in shown
+    assert shop.log() == ["draft ran", "publish ran"]
+
+
+def test_ctrl_c_while_asked_interrupts(shop: Workshop) -> None:
+    assert "exit 130" in at_terminal(shop, ["run", "ask.yaml"], [("[l]ater: ", "\x03")])
+    assert shop.newest()["status"] == "interrupted"
+
+
+def test_the_live_picture_shows_steps_and_a_bar_and_gives_the_cursor_back(shop: Workshop) -> None:
+    shop.open_gate()
+    shown = at_terminal(shop, ["run", "gate.yaml"], [])
+    assert "✔" in shown
+    assert "3/3" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    assert "exit 0" in shown
+
+
+def test_ctrl_c_at_the_terminal_interrupts(shop: Workshop) -> None:
+    shown = at_terminal(shop, ["run", "gate.yaml"], [("work.gate", "\x03")])
+    assert "exit 130" in shown
+    assert shop.newest()["status"] == "interrupted"
+
+
+def test_colours_on_a_terminal_but_never_with_no_color(shop: Workshop) -> None:
+    shop.run("run", "two.yaml")
+    coloured = re.compile(r"\x1b\[\d+m")
+    assert coloured.search(at_terminal(shop, ["show", "@last"], []))
+    assert not coloured.search(at_terminal(shop, ["show", "@last"], [], NO_COLOR="1"))
+    assert not coloured.search(at_terminal(shop, ["list"], [], NO_COLOR="1"))

@@ -1,0 +1,453 @@
+"""Plans as they run: order, conditions, items, milestones, what may fail, endings, extensions."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import holdfast
+import pytest
+from engine.kit import HURRY, Gate, Script, broken, echo, engine_at, events, names, plan, result, seen, settled, step, step_of
+from holdfast.core import events as ev
+from holdfast.core.errors import PlanInvalid
+from holdfast.core.policy import FOR_EACH_ITEMS_MAX
+
+
+def val(value: Any) -> dict[str, Any]:
+    return {"with": {"value": value}}
+
+
+async def statuses(run: holdfast.Run) -> dict[str, str]:
+    return {path: s.status for path, s in (await run.state()).steps.items()}
+
+
+# ---- order and conditions ------------------------------------------------------------------------------------------
+
+
+async def test_steps_run_in_order_and_side_by_side_where_needs_say_so() -> None:
+    left, right = Gate("left"), Gate("right")
+    work = plan(
+        step("start", "echo", **val(1)),
+        step("l", "left", needs=["start"]),
+        step("r", "right", needs=["start"]),
+        step("end", "echo", needs=["l", "r"], **val("${{ steps.start.output + 1 }}")),
+    )
+    async with engine_at("memory:", echo, left.tool, right.tool) as engine:
+        run = await engine.start(work)
+        await left.wait_entered()
+        await right.wait_entered()
+        left.open.set()
+        right.open.set()
+        assert await result(run) == 2
+
+
+async def test_condition_skips_with_its_text_as_the_reason_and_the_next_step_goes_on() -> None:
+    work = plan(
+        step("a", "echo", **val(1)),
+        step("b", "broken", when="steps.a.output > 1"),
+        step("c", "echo", **val("${{ steps.b.status }}")),
+    )
+    async with engine_at("memory:", echo, broken) as engine:
+        run = await engine.start(work)
+        assert await result(run) == "skipped"
+        assert (await step_of(run, "b")).reason == "its condition is false: steps.a.output > 1"
+
+
+async def test_condition_is_not_asked_again_once_the_step_has_begun(tmp_path: Path) -> None:
+    script, gate = Script(True, False), Gate()
+    async with engine_at(tmp_path, script.tool, gate.tool, limits=HURRY) as engine:
+        run = await engine.start(plan(step("a", "script"), step("b", "gate", when="steps.a.output")))
+        await gate.wait_entered()
+    gate.open.set()
+    async with engine_at(tmp_path, script.tool, gate.tool) as engine:
+        await result(engine.get(run.id))
+        assert (await step_of(engine.get(run.id), "b")).status == "completed"
+
+
+async def test_expression_that_cannot_be_evaluated_fails_its_step_with_a_clear_text() -> None:
+    work = plan(step("a", "echo", **val({"x": 1})), step("b", "echo", critical=False, **val("${{ steps.a.output.y }}")))
+    async with engine_at("memory:", echo) as engine:
+        run = await engine.start(work)
+        await result(run)
+        failed = await step_of(run, "b")
+        assert failed.status == "failed"
+        assert "y" in failed.failure.message  # type: ignore[union-attr]
+
+
+async def test_wait_whose_duration_makes_no_sense_fails_its_step() -> None:
+    work = plan({"id": "w", "wait": "${{ inputs.d }}", "critical": False}, step("a", "echo"), inputs={"d": "string"})
+    async with engine_at("memory:", echo) as engine:
+        run = await engine.start(work, inputs={"d": "a while"})
+        await result(run)
+        assert (await step_of(run, "w")).status == "failed"
+
+
+# ---- what may fail -------------------------------------------------------------------------------------------------
+
+
+async def test_critical_failure_skips_the_rest_with_the_reason() -> None:
+    async with engine_at("memory:", echo, broken) as engine:
+        run = await engine.start(plan(step("a", "broken"), step("b", "echo"), step("c", "echo")))
+        with pytest.raises(holdfast.ExecutionFailed, match="it is broken"):
+            await result(run)
+        assert await statuses(run) == {"a": "failed", "b": "skipped", "c": "skipped"}
+        assert (await run.state()).failed_path == "a"
+
+
+async def test_critical_failure_lets_running_steps_finish() -> None:
+    gate = Gate()
+    async with engine_at("memory:", gate.tool, broken) as engine:
+        run = await engine.start(plan(step("slow", "gate"), step("a", "broken", needs=[]), step("b", "broken")))
+        await seen(run, "step:failed")
+        gate.open.set()
+        with pytest.raises(holdfast.ExecutionFailed):
+            await result(run)
+        assert await statuses(run) == {"slow": "completed", "a": "failed", "b": "skipped"}
+
+
+async def test_failure_that_is_not_critical_is_lived_with() -> None:
+    work = plan(
+        step("a", "broken", critical=False),
+        step("b", "echo", **val("${{ steps.a.error }}")),
+        step("c", "echo", optional=True, needs=["a"]),
+    )
+    async with engine_at("memory:", echo, broken) as engine:
+        run = await engine.start(work)
+        assert await result(run) == "it is broken"
+        assert await statuses(run) == {"a": "failed", "b": "completed", "c": "skipped"}
+        assert (await step_of(run, "c")).reason == 'needs "a", which failed'
+
+
+async def test_logic_failure_that_is_not_critical_asks_nobody() -> None:
+    script = Script(ValueError("odd"))
+    async with engine_at("memory:", script.tool, echo) as engine:
+        run = await engine.start(plan(step("a", "script", critical=False), step("b", "echo")))
+        await result(run)
+        assert (await step_of(run, "a")).status == "failed"
+
+
+async def test_optional_step_without_its_tool_is_skipped_and_so_is_what_needs_it(tmp_path: Path) -> None:
+    gate = Gate()
+    work = plan(
+        step("a", "not.here", optional=True),
+        step("b", "echo", optional=True, needs=["a"]),
+        step("d", "gate", needs=["a"]),
+        step("c", "echo", optional=True, needs=["a", "d"]),
+    )
+    async with engine_at(tmp_path, echo, gate.tool, limits=HURRY) as engine:
+        run = await engine.start(work)
+        await gate.wait_entered()
+        first = await step_of(run, "a")
+        assert first.reason.startswith("its tool is not there: no tool called \"not.here\"")
+        assert (await step_of(run, "b")).reason == 'needs "a", whose tool is not there'
+    gate.open.set()
+    async with engine_at(tmp_path, echo, gate.tool) as engine:
+        await result(engine.get(run.id))
+        assert (await step_of(engine.get(run.id), "c")).reason == 'needs "a", whose tool is not there'
+
+
+async def test_on_failure_and_finally_run_after_a_failure_and_know_it() -> None:
+    script = Script(name="told")
+    work = plan(
+        step("a", "broken"),
+        on_failure=[step("mend", "told", **val("${{ failure.step }}: ${{ failure.message }} (${{ failure.category }})"))],
+        **{"finally": [step("tidy", "told", **val("${{ steps.a.status }}"))]},
+    )
+    async with engine_at("memory:", script.tool, broken) as engine:
+        run = await engine.start(work)
+        with pytest.raises(holdfast.ExecutionFailed, match="it is broken"):
+            await result(run)
+    assert script.arguments == ["a: it is broken (tool)", "failed"]
+
+
+async def test_finally_runs_after_success_and_its_failure_counts() -> None:
+    work = plan(step("a", "echo", **val(1)), **{"finally": [step("tidy", "echo", **val("${{ failure == null }}"))]})
+    failing = plan(step("a", "echo"), on_failure=[step("mend", "broken")], **{"finally": [step("tidy", "broken")]})
+    async with engine_at("memory:", echo, broken) as engine:
+        run = await engine.start(work)
+        assert await result(run) == 1
+        assert bytes((await step_of(run, "tidy")).output) == b"true"
+        with pytest.raises(holdfast.ExecutionFailed, match="it is broken"):
+            await result(await engine.start(failing))
+
+
+# ---- items ---------------------------------------------------------------------------------------------------------
+
+
+async def test_items_run_side_by_side_up_to_the_bound_and_keep_their_order() -> None:
+    inside = most = 0
+
+    @holdfast.tool(effect="read")
+    async def crowd(value: int) -> int:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.002 * (5 - value % 5))
+        inside -= 1
+        return value * 10
+
+    work = plan(step("each", "crowd", for_each="${{ inputs.list }}", max_parallel=3, **val("${{ item + index }}")), inputs={"list": "list"})
+    async with engine_at("memory:", crowd) as engine:
+        run = await engine.start(work, inputs={"list": list(range(10))})
+        assert await result(run) == [20 * n for n in range(10)]
+        assert list((await run.state()).steps) == ["each", *(f"each[{n}]" for n in range(10))]
+    assert most == 3
+
+
+async def test_items_are_named_by_their_key_and_two_of_one_name_are_refused() -> None:
+    work = plan(
+        step("each", "echo", for_each="${{ inputs.list }}", key="${{ item.id }}", on_error="fail", **val("${{ item.id }}")),
+        inputs={"list": "list"},
+    )
+    async with engine_at("memory:", echo) as engine:
+        run = await engine.start(work, inputs={"list": [{"id": "a/b"}, {"id": "c"}]})
+        assert await result(run) == ["a/b", "c"]
+        assert list((await run.state()).steps) == ["each", "each[a%2Fb]", "each[c]"]
+        with pytest.raises(holdfast.ExecutionFailed, match='for_each: two items have the key "c"; keys must differ'):
+            await result(await engine.start(work, inputs={"list": [{"id": "c"}, {"id": "c"}]}))
+
+
+async def test_list_of_items_is_evaluated_once_also_across_a_restart(tmp_path: Path) -> None:
+    @holdfast.tool(effect="read")
+    async def stop_at(call: holdfast.Call, value: str) -> str:
+        seen_paths.append(call.path)
+        if value == "b":
+            await gate.tool(call)
+        return value
+
+    gate, seen_paths, lister = Gate(), list[str](), Script(["a", "b", "c"])
+    work = plan(step("l", "script"), step("each", "stop_at", for_each="${{ steps.l.output }}", max_parallel=1, **val("${{ item }}")))
+    async with engine_at(tmp_path, stop_at, lister.tool, limits=HURRY) as engine:
+        run = await engine.start(work)
+        await gate.wait_entered()
+    gate.open.set()
+    async with engine_at(tmp_path, stop_at, lister.tool) as engine:
+        assert await result(engine.get(run.id)) == ["a", "b", "c"]
+        started = [e for e in await events(engine.get(run.id)) if isinstance(e, ev.StepStarted) and e.path == "each"]
+        assert len(started) == 1
+    assert seen_paths == ["each[0]", "each[1]", "each[1]", "each[2]"]
+
+
+async def test_failed_item_skips_those_not_begun_unless_items_may_fail() -> None:
+    script = Script(1, holdfast.ToolError("second"), 3)
+    each = step("each", "script", for_each=[1, 2, 3], max_parallel=1)
+    async with engine_at("memory:", script.tool) as engine:
+        run = await engine.start(plan(each))
+        with pytest.raises(holdfast.ExecutionFailed, match="second"):
+            await result(run)
+        assert await statuses(run) == {"each": "failed", "each[0]": "completed", "each[1]": "failed", "each[2]": "skipped"}
+        assert (await step_of(run, "each[2]")).reason == "another item failed"
+        script.answers = [1, holdfast.ToolError("second"), 3]
+        assert await result(await engine.start(plan({**each, "critical": False}))) == [1, None, 3]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("words", "for_each needs a list, got str: words"),
+        (list(range(FOR_EACH_ITEMS_MAX + 1)), "for_each got 100,001 items, at most 100,000 are allowed"),
+    ],
+)
+async def test_list_that_is_none_or_too_long_fails_the_step(given: Any, text: str) -> None:
+    work = plan(step("each", "echo", for_each="${{ inputs.list }}"), inputs={"list": "any"})
+    async with engine_at("memory:", echo) as engine:
+        with pytest.raises(holdfast.ExecutionFailed, match=text):
+            await result(await engine.start(work, inputs={"list": given}))
+
+
+async def test_items_may_be_milestones_waits_approvals_and_expressions_that_fail() -> None:
+    work = plan(
+        {"id": "m", "for_each": [1, 2], "steps": [step("in_m", "echo", **val("${{ item * 2 }}"))]},
+        {"id": "w", "for_each": [0.001], "wait": "${{ item }}"},
+        {"id": "ok", "for_each": ["x"], "approval": "Is ${{ item }} right?"},
+        step("bad", "echo", for_each=[{}], critical=False, **val("${{ item.no }}")),
+        output="${{ steps.m.output }}",
+    )
+    async with engine_at("memory:", echo) as engine:
+        run = await engine.start(work)
+        await settled(run)
+        assert next((await run.state()).open_requests()).request.message == "Is x right?"
+        await run.approve("ok[0]")
+        assert await result(run) == [2, 4]
+        assert (await step_of(run, "bad[0]")).status == "failed"
+
+
+# ---- milestones, output, titles ------------------------------------------------------------------------------------
+
+
+async def test_milestone_has_a_status_and_a_percentage_of_its_own() -> None:
+    gate = Gate()
+    inner = [step("a", "echo", **val(1)), step("b", "gate", **val(2))]
+    async with engine_at("memory:", echo, gate.tool) as engine:
+        run = await engine.start(plan({"id": "m", "title": "Half", "steps": inner}, step("c", "echo", **val("${{ steps.m.output }}"))))
+        await gate.wait_entered()
+        shown: Any = await run.show()
+        by_path = {s["path"]: s for s in shown["steps"]}
+        assert (by_path["m"]["status"], by_path["m"]["percent"], by_path["m"]["title"]) == ("running", 50.0, "Half")
+        assert shown["percent"] == 25.0
+        gate.open.set()
+        assert await result(run) == 2
+        assert (await run.show())["percent"] == 100.0
+        assert list((await run.state()).steps) == ["m", "m/a", "m/b", "c"]
+
+
+async def test_failed_milestone_fails_the_plan_unless_it_may_fail() -> None:
+    milestone = {"id": "m", "steps": [step("a", "broken"), step("b", "echo")]}
+    async with engine_at("memory:", echo, broken) as engine:
+        run = await engine.start(plan(milestone))
+        with pytest.raises(holdfast.ExecutionFailed, match="it is broken"):
+            await result(run)
+        assert await statuses(run) == {"m": "failed", "m/a": "failed", "m/b": "skipped"}
+        tolerant = await engine.start(plan({**milestone, "critical": False}, step("c", "echo", **val("on"))))
+        assert await result(tolerant) == "on"
+
+
+async def test_output_is_what_the_plan_says_or_that_of_its_last_step() -> None:
+    steps = [step("a", "echo", **val(1)), step("b", "echo", **val(2))]
+    async with engine_at("memory:", echo) as engine:
+        assert await result(await engine.start(plan(*steps))) == 2
+        both = plan(*steps, output={"a": "${{ steps.a.output }}", "b": "${{ steps.b.output }}"})
+        assert await result(await engine.start(both)) == {"a": 1, "b": 2}
+        assert await result(await engine.start(plan(step("a", "echo", when="false")))) is None
+
+
+# ---- extending -----------------------------------------------------------------------------------------------------
+
+
+async def test_plan_is_extended_while_it_runs_and_again_after_a_restart(tmp_path: Path) -> None:
+    gate = Gate()
+    async with engine_at(tmp_path, echo, gate.tool, limits=HURRY) as engine:
+        run = await engine.start(plan(step("a", "gate", **val(1))))
+        await gate.wait_entered()
+        answer = await run.extend([step("b", "echo", **val("${{ steps.a.output + 1 }}"))], by="ada")
+        assert (answer.outcome, answer.text) == ("applied", "extended by 1 steps")
+        assert (await run.state()).total == 2
+    gate.open.set()
+    async with engine_at(tmp_path, echo, gate.tool) as engine:
+        here = engine.get(run.id)
+        await here.extend([step("c", "echo", **val("${{ steps.b.output + 1 }}"))])
+        assert await result(here) == 3
+
+
+async def test_bad_extension_is_refused_with_every_place_and_changes_nothing() -> None:
+    gate = Gate()
+    async with engine_at("memory:", echo, gate.tool) as engine:
+        run = await engine.start(plan(step("a", "gate")))
+        await gate.wait_entered()
+        with pytest.raises(PlanInvalid) as invalid:
+            await run.extend([step("a", "echo"), step("b", "ecko", needs=["z"])])
+        places = {problem.place for problem in invalid.value.problems}
+        assert places == {"steps[0].id", "steps[1].needs[0]", "steps[1].tool"}
+        with pytest.raises(holdfast.Refused, match="there are no steps to add"):
+            await run.extend([])
+        assert "plan:extended" not in await names(run)
+        gate.open.set()
+        await result(run)
+        with pytest.raises(holdfast.Refused, match="the execution is completed; a plan can only be extended before its end"):
+            await run.extend([step("c", "echo")])
+
+
+async def test_only_plans_can_be_extended() -> None:
+    @holdfast.function
+    async def waits(ctx: holdfast.Context) -> None:
+        await ctx.wait_for("go")
+
+    async with engine_at("memory:", echo) as engine:
+        run = await engine.start(waits)
+        with pytest.raises(holdfast.Refused, match="only plans can be extended; this is a function"):
+            await run.extend([step("b", "echo")])
+        await run.stop()
+
+
+async def test_steps_added_after_a_failure_or_at_the_end_are_skipped_with_the_reason() -> None:
+    gate, last = Gate(), Gate("last")
+    async with engine_at("memory:", echo, broken, gate.tool, last.tool) as engine:
+        failing = await engine.start(plan(step("slow", "gate"), step("a", "broken", needs=[])))
+        await seen(failing, "step:failed")
+        await failing.extend([step("more", "echo", needs=[])])
+        gate.open.set()
+        with pytest.raises(holdfast.ExecutionFailed):
+            await result(failing)
+        assert (await step_of(failing, "more")).reason == '"a" failed'
+        ending = await engine.start(plan(step("a", "echo"), **{"finally": [step("z", "last")]}))
+        await last.wait_entered()
+        await ending.extend([step("more", "echo")])
+        last.open.set()
+        await result(ending)
+        assert (await step_of(ending, "more")).reason == "it was added when the plan's own steps had ended"
+
+
+# ---- handing in ----------------------------------------------------------------------------------------------------
+
+
+async def test_plan_files_in_yaml_and_json_are_pinned_when_handed_in(tmp_path: Path) -> None:
+    file = tmp_path / "work.yaml"
+    file.write_text("steps:\n  - {id: ok, approval: true}\n  - {id: a, tool: echo, with: {value: first}}\n")
+    async with engine_at(tmp_path, echo) as engine:
+        run = await engine.start(file.name)
+        await settled(run)
+        file.write_text("steps: [{id: a, tool: echo, with: {value: second}}]")
+        await run.approve()
+        assert await result(run) == "first"
+        created = (await run.state()).facts()
+        assert (created.program.name, created.program.file) == ("work", "work.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "text"),
+    [
+        ("p.yaml", "steps: [", "is not YAML"),
+        ("p.json", "{", "is not JSON"),
+        ("p.yml", "", "expected a map with a name and steps"),
+        ("q.yaml", None, "there is no plan file"),
+        ("p.txt", "x", 'there is no program "p.txt": give a plan file (.yaml, .yml, .json) or the name of a function'),
+    ],
+)
+async def test_file_that_is_no_plan_is_refused_with_its_fault(tmp_path: Path, name: str, body: str | None, text: str) -> None:
+    if body is not None:
+        (tmp_path / name).write_text(body)
+    async with engine_at(tmp_path, echo) as engine:
+        with pytest.raises(holdfast.HoldfastError) as refused:
+            await engine.start(name)
+        assert text in str(refused.value)
+        assert await engine.list() == []
+
+
+async def test_unreadable_and_huge_plan_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "long.yaml").write_text("x" * 2000)
+    monkeypatch.setattr("holdfast.programs.prepare.PLAN_BYTES_MAX", 1024)
+    async with engine_at(tmp_path) as engine:
+        with pytest.raises(PlanInvalid, match="cannot be read"):
+            await engine.start("binary.yaml")
+        with pytest.raises(PlanInvalid, match="is larger than 0 MB"):
+            await engine.start("long.yaml")
+
+
+async def test_wrong_inputs_are_all_named_and_nothing_is_started() -> None:
+    work = plan(step("a", "echo"), inputs={"n": "integer", "word": "string"})
+    async with engine_at("memory:", echo) as engine:
+        with pytest.raises(holdfast.HoldfastError) as refused:
+            await engine.start(work, inputs={"n": "many"})
+        assert str(refused.value).startswith("the inputs do not fit:\n")
+        assert "n" in str(refused.value)
+        assert "word" in str(refused.value)
+        assert await engine.list() == []
+
+
+async def test_prerequisites_of_all_steps_are_checked_before_the_first_starts() -> None:
+    first = Script()
+
+    @holdfast.tool(effect="read", requires=["a-program-nobody-has"])
+    async def needy() -> None: ...
+
+    work = plan(step("a", "script"), step("b", "needy"))
+    async with engine_at("memory:", first.tool, needy) as engine:
+        missing = 'needy needs the program "a-program-nobody-has", which is not on PATH; install it'
+        assert await engine.check(work) == [missing]
+        with pytest.raises(holdfast.Misconfigured) as refused:
+            await engine.start(work)
+        assert str(refused.value) == f"nothing was started, because something is missing:\n{missing}"
+        assert await engine.check(plan(step("a", "script"), step("b", "needy", optional=True))) == []
+    assert first.calls == []
