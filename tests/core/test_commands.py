@@ -11,6 +11,7 @@ from msgspec import Raw
 from core.histories import BROKEN, CREATED, TO_STATUS, approval, fold, opened, running, step
 from holdfast.core import events as ev
 from holdfast.core.commands import (
+    DATA_BYTES_MAX,
     Command,
     Ruling,
     Verb,
@@ -121,6 +122,13 @@ def test_arguments_that_cannot_be_read_are_refused() -> None:
         assert ruling.text.startswith("pause: the arguments cannot be read: ")
 
 
+def test_more_data_than_a_command_may_carry_is_refused() -> None:
+    ruling = ask(running(), "send", name="tide", data=Raw(b'"' + b"x" * DATA_BYTES_MAX + b'"'))
+    limit_mb = DATA_BYTES_MAX // 1024**2
+    text = f"send: more than {limit_mb} MB of data; put it in a file and send its path"
+    assert ruling == Ruling(outcome="refused", text=text)
+
+
 def test_a_command_of_a_newer_holdfast_is_refused_in_words() -> None:
     command = Command(id="c1", execution_id="e1", verb="levitate", at=1)  # pyright: ignore[reportArgumentType]
     ruling = rule(running(), command, 1)
@@ -158,6 +166,15 @@ def test_what_was_accepted_on_resume_is_remembered() -> None:
     state = fold(TO_STATUS["paused"])
     ruling = ask(state, "resume", forced=("the folder moved",))
     assert carry_out(state, ruling).accepted == ("the folder moved",)
+
+
+@pytest.mark.parametrize("status", ["queued", "running", "waiting"])
+def test_differences_can_be_accepted_without_a_pause(status: str) -> None:
+    state = fold(TO_STATUS[status])
+    ruling = ask(state, "resume", forced=("the folder moved",))
+    assert (ruling.text, names(ruling)) == ("going on in spite of the differences", ["task:resumed"])
+    after = carry_out(state, ruling)
+    assert (after.status, after.accepted) == (status, ("the folder moved",))
 
 
 @pytest.mark.parametrize(("verb", "word"), [("interrupt", "interrupted"), ("stop", "stopped")])

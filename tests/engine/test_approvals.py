@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import holdfast
 import pytest
+
+import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, names, plan, quiet, result, settled, step, step_of
 
 ASKED = plan(step("send", "script", approval="Send it?", **{"with": {"value": 1}}))
@@ -98,7 +99,9 @@ async def test_edited_arguments_are_checked_like_any_others() -> None:
     async with engine_at("memory:", whole) as engine:
         run = await engine.start(plan(step("a", "whole", **{"with": {"number": 1}})))
         await settled(run)
-        with pytest.raises(holdfast.HoldfastError, match="the edited arguments do not fit whole:\n  number: expected a"):
+        with pytest.raises(
+            holdfast.HoldfastError, match="the edited arguments do not fit whole:\n  number: expected a"
+        ):
             await run.approve("a", arguments={"number": "many"})
         assert (await names(run)).count("approval:granted") == 0
         await run.approve("a", arguments={"number": 4})
@@ -148,7 +151,6 @@ async def test_approval_step_is_nothing_but_a_yes_or_no() -> None:
 
 async def test_approval_of_an_execution_that_waits_for_a_place_is_not_forgotten(tmp_path: Path) -> None:
     limits = holdfast.Limits(executions=1, passivate_after_s=0.02)
-
 
     gate, script = Gate(), Script("sent")
     async with engine_at(tmp_path, gate.tool, script.tool, limits=limits) as engine:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import holdfast
 import pytest
+
+import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, events, names, plan, result, seen, settled, step, step_of
 from holdfast.core import events as ev
 
@@ -69,7 +70,9 @@ async def test_interrupting_a_once_step_leaves_a_doubt_a_read_step_runs_again(tm
         assert len(set(pay.calls)) == 1
 
 
-@pytest.mark.parametrize("error", [holdfast.RateLimited("slow down", retry_after_s=0), holdfast.Transient("x", without_effect=True)])
+@pytest.mark.parametrize(
+    "error", [holdfast.RateLimited("slow down", retry_after_s=0), holdfast.Transient("x", without_effect=True)]
+)
 async def test_once_step_that_failed_without_effect_is_tried_again(error: Exception) -> None:
     script = Script(error, "paid", effect="once", retry=holdfast.Retry(first_s=0.001))
     async with engine_at("memory:", script.tool, echo) as engine:
@@ -211,7 +214,9 @@ async def test_resolve_refuses_what_is_not_offered_and_what_is_not_open() -> Non
     async with engine_at("memory:", script.tool, echo) as engine:
         run = await engine.start(ONCE)
         await in_doubt(run)
-        with pytest.raises(holdfast.Refused, match="pay can be resolved with done, again, skip, fail; not with fallback"):
+        with pytest.raises(
+            holdfast.Refused, match="pay can be resolved with done, again, skip, fail; not with fallback"
+        ):
             await run.resolve("pay", "fallback")
         with pytest.raises(holdfast.Refused, match="there is no doubt or correction request for nowhere; open: pay"):
             await run.resolve("nowhere", "skip")

@@ -6,8 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import holdfast
 import pytest
+
+import holdfast
 from engine.kit import HURRY, Gate, echo, engine_at, events, names, plan, quiet, result, seen, settled, step, step_of
 from holdfast.core import events as ev
 from holdfast.journal.store import Query
@@ -39,11 +40,15 @@ async def test_child_gives_its_result_to_its_parent() -> None:
         created = (await engine.get(output["child"]).state()).facts()
         assert created.parent == ev.Parent(id=run.id, path="start.double")
         assert [h.id for h in await engine.list(Query(parent_id=run.id))] == [output["child"]]
-        assert [(child.path, child.status) for child in (await run.state()).children.values()] == [("start.double", "completed")]
+        assert [(child.path, child.status) for child in (await run.state()).children.values()] == [
+            ("start.double", "completed")
+        ]
 
 
 async def test_plan_starts_a_plan_file_and_a_function(tmp_path: Path) -> None:
-    (tmp_path / "inner.yaml").write_text("inputs: {word: string}\nsteps:\n  - {id: a, tool: echo, with: {value: '${{ inputs.word }}'}}\n")
+    (tmp_path / "inner.yaml").write_text(
+        "inputs: {word: string}\nsteps:\n  - {id: a, tool: echo, with: {value: '${{ inputs.word }}'}}\n"
+    )
     work = plan(
         {"id": "one", "start": "inner.yaml", "with": {"word": "hi"}},
         {"id": "two", "start": "double", "with": {"number": 3}},
@@ -117,8 +122,8 @@ async def test_pause_and_resume_pass_down_to_the_children(tmp_path: Path) -> Non
         child = await child_of(run)
         await gate.wait_entered()
         await run.pause(by="ada")
-        gate.open.set()
         await seen(child, "task:paused")
+        gate.open.set()
         assert (await child.state()).by == "ada"
         await quiet(engine)
         await run.resume(by="ada")
@@ -185,7 +190,9 @@ async def test_stopped_child_fails_the_step_of_its_parent() -> None:
 
 async def test_child_stopped_by_its_pause_limit_tells_its_parent(tmp_path: Path) -> None:
     gate = Gate()
-    (tmp_path / "inner.json").write_text('{"steps": [{"id": "a", "tool": "gate"}, {"id": "b", "tool": "gate"}], "pause_timeout": 0.05}')
+    (tmp_path / "inner.json").write_text(
+        '{"steps": [{"id": "a", "tool": "gate"}, {"id": "b", "tool": "gate"}], "pause_timeout": 0.05}'
+    )
     async with engine_at(tmp_path, gate.tool) as engine:
         run = await engine.start(plan({"id": "c", "start": "inner.json"}))
         child = await child_of(run)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import holdfast
 import pytest
+
+import holdfast
 from engine.kit import Script, broken, echo, engine_at, names, plan, result, step, step_of
 
 
@@ -39,7 +40,9 @@ async def test_fork_at_an_unknown_step_says_which_was_meant(tmp_path: Path) -> N
     async with engine_at(tmp_path, echo) as engine:
         run = await engine.start(plan(step("search", "echo")))
         await result(run)
-        with pytest.raises(holdfast.HoldfastError, match='there is no step "serach" in this execution; did you mean "search"'):
+        with pytest.raises(
+            holdfast.HoldfastError, match='there is no step "serach" in this execution; did you mean "search"'
+        ):
             await engine.fork(run.id, at="serach")
 
 
@@ -58,7 +61,9 @@ async def test_retry_with_other_inputs_keeps_the_rest_of_them(tmp_path: Path) ->
 
 
 async def test_retry_of_a_plan_file_without_a_name_takes_other_inputs(tmp_path: Path) -> None:
-    (tmp_path / "unnamed.yaml").write_text("inputs: {x: string}\nsteps:\n  - {id: a, tool: echo, with: {value: '${{ inputs.x }}'}}\n")
+    (tmp_path / "unnamed.yaml").write_text(
+        "inputs: {x: string}\nsteps:\n  - {id: a, tool: echo, with: {value: '${{ inputs.x }}'}}\n"
+    )
     async with engine_at(tmp_path, echo) as engine:
         run = await engine.start("unnamed.yaml", inputs={"x": "1"})
         await result(run)
@@ -93,7 +98,11 @@ async def test_retry_goes_back_into_milestones_and_items(tmp_path: Path) -> None
 async def test_retry_runs_again_what_a_completed_milestone_lived_without(tmp_path: Path) -> None:
     script = Script(holdfast.ToolError("first time"), "second time")
     work = plan(
-        {"id": "m", "steps": [step("a", "script", critical=False), step("b", "echo")], "output": "${{ steps.a.output }}"},
+        {
+            "id": "m",
+            "steps": [step("a", "script", critical=False), step("b", "echo")],
+            "output": "${{ steps.a.output }}",
+        },
         step("c", "broken"),
     )
     mended = {**work, "steps": [work["steps"][0], step("c", "echo", **{"with": {"value": "${{ steps.m.output }}"}})]}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import holdfast
 import pytest
+
+import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, events, names, plan, quiet, result, seen, settled, step
 from holdfast.core import events as ev
 from holdfast.core.policy import PAUSE_TIMEOUT_S
@@ -138,7 +139,9 @@ async def test_stop_ends_it_for_good_and_result_says_who_and_why() -> None:
         assert gate.cancelled == 1
         assert (await run.stop()).text == "already stopped by ada"
         for refused in (run.pause(), run.resume(), run.interrupt()):
-            with pytest.raises(holdfast.Refused, match=f"the execution is stopped; to run it again: holdfast retry {run.id}"):
+            with pytest.raises(
+                holdfast.Refused, match=f"the execution is stopped; to run it again: holdfast retry {run.id}"
+            ):
                 await refused
         assert (await names(run))[-1] == "task:stopped"
 
@@ -215,7 +218,9 @@ async def test_pause_limit_is_announced_and_then_stops_it(tmp_path: Path) -> Non
 
 async def test_pause_limit_may_resume_instead(tmp_path: Path) -> None:
     gate = Gate()
-    work = plan(step("a", "gate"), step("b", "gate", **{"with": {"value": 1}}), pause_timeout=0.1, on_pause_timeout="resume")
+    work = plan(
+        step("a", "gate"), step("b", "gate", **{"with": {"value": 1}}), pause_timeout=0.1, on_pause_timeout="resume"
+    )
     async with engine_at(tmp_path, gate.tool) as engine:
         run = await engine.start(work)
         await gate.wait_entered()

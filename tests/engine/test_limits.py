@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import holdfast
 import pytest
+
+import holdfast
 from engine.kit import Gate, Script, echo, engine_at, names, plan, result, seen, settled, step, step_of
 from holdfast.engine.slots import Slot, Slots
 from holdfast.journal.store import Query
@@ -96,11 +97,18 @@ async def test_held_execution_starts_only_when_resumed(tmp_path: Path) -> None:
         assert await engine.get(run.id).status() == "queued"
         await engine.get(run.id).resume(by="ada")
         await result(engine.get(run.id))
-        assert (await names(engine.get(run.id)))[:4] == ["task:created", "event:received", "task:resumed", "task:started"]
+        assert (await names(engine.get(run.id)))[:4] == [
+            "task:created",
+            "event:received",
+            "task:resumed",
+            "task:started",
+        ]
 
 
 async def test_owner_title_and_labels_are_kept_and_listed(tmp_path: Path) -> None:
-    work = plan(step("a", "echo"), title="About ${{ inputs.x }}", labels={"kind": "${{ inputs.x }}"}, inputs={"x": "string"})
+    work = plan(
+        step("a", "echo"), title="About ${{ inputs.x }}", labels={"kind": "${{ inputs.x }}"}, inputs={"x": "string"}
+    )
     async with engine_at(tmp_path, echo) as engine:
         first = await engine.start(work, inputs={"x": "tides"}, owner="ada", labels={"more": "yes"})
         second = await engine.start(work, inputs={"x": "moon"}, owner="bob", title="My own")
@@ -118,7 +126,9 @@ async def test_owner_title_and_labels_are_kept_and_listed(tmp_path: Path) -> Non
 
 async def test_finding_says_what_is_wrong(tmp_path: Path) -> None:
     async with engine_at(tmp_path, echo) as engine:
-        with pytest.raises(holdfast.HoldfastError, match="there is no execution yet; start one with `holdfast run PLAN`"):
+        with pytest.raises(
+            holdfast.HoldfastError, match="there is no execution yet; start one with `holdfast run PLAN`"
+        ):
             await engine.find("@last")
         first, second = [await engine.start(plan(step("a", "echo"))) for _ in range(2)]
         await result(first)
@@ -191,7 +201,9 @@ async def test_place_that_was_given_to_a_cancelled_waiter_goes_to_the_next() -> 
 async def test_execution_that_two_branches_wake_holds_one_place() -> None:
     gate = Gate()
     async with engine_at("memory:", gate.tool, limits=holdfast.Limits(executions=1)) as engine:
-        run = await engine.start(plan({"id": "x", "wait": {"event": "x"}}, {"id": "y", "wait": {"event": "y"}, "needs": []}))
+        run = await engine.start(
+            plan({"id": "x", "wait": {"event": "x"}}, {"id": "y", "wait": {"event": "y"}, "needs": []})
+        )
         await seen(run, "task:waiting")
         busy = await engine.start(plan(step("a", "gate")))
         await gate.wait_entered()

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import holdfast
 import pytest
+from msgspec import Raw
+
+import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, names, plan, quiet, result, seen, settled, step, step_of
 from holdfast.core.commands import Command, encode_arguments
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine import inbox
 from holdfast.journal.store import Claim, Write, Written
-from msgspec import Raw
 
 
 async def test_execution_is_taken_over_when_its_engine_closes(tmp_path: Path) -> None:
@@ -97,7 +98,9 @@ async def test_fenced_driver_appends_nothing_more_and_cancels_its_tool(tmp_path:
         await result(here)
 
 
-async def test_failed_write_stops_the_driver_and_the_engine_takes_it_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_write_stops_the_driver_and_the_engine_takes_it_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate, script = Gate(), Script("ok", "ok")  # what only reads may run ahead of the disk
     async with engine_at(tmp_path, gate.tool, script.tool) as engine:
         run = await engine.start(plan(step("a", "gate"), step("b", "script")))

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import holdfast
 import pytest
+
+import holdfast
 from engine.kit import HURRY, Script, echo, engine_at, events, names, plan, result, seen, settled, step
 from holdfast.core import events as ev
 from holdfast.core.errors import Divergence, NotFound, ResumeMismatch

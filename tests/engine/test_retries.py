@@ -5,9 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import holdfast
 import pytest
-from engine.kit import FAST, HURRY, Script, broken, echo, engine_at, events, names, plan, result, seen, settled, step, step_of
+
+import holdfast
+from engine.kit import (
+    FAST,
+    HURRY,
+    Script,
+    broken,
+    echo,
+    engine_at,
+    events,
+    names,
+    plan,
+    result,
+    seen,
+    settled,
+    step,
+    step_of,
+)
 from holdfast.core import events as ev
 from holdfast.core.policy import RETRIES
 
@@ -18,7 +34,10 @@ async def test_transient_failures_are_retried_three_times_by_default_and_then_gi
         run = await engine.start(plan(step("a", "script", retry={"first": 0.001})))
         with pytest.raises(holdfast.ExecutionFailed, match="busy"):
             await result(run)
-        assert await names(run, "step:") == ["step:started", "step:retrying"] * RETRIES + ["step:started", "step:failed"]
+        assert await names(run, "step:") == ["step:started", "step:retrying"] * RETRIES + [
+            "step:started",
+            "step:failed",
+        ]
     assert len(script.calls) == 1 + RETRIES
 
 

@@ -6,15 +6,18 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import holdfast
 import pytest
+
+import holdfast
 from engine.kit import Gate, Script, echo, engine_at, events, names, plan, result, seen, settled, step, step_of
 from holdfast.core import events as ev
 
 
 async def test_completed_steps_are_answered_from_the_journal_by_the_next_engine(tmp_path: Path) -> None:
     counted, gate = Script("first"), Gate()
-    work = plan(step("a", "script"), step("b", "gate"), step("c", "echo", **{"with": {"value": "${{ steps.a.output }}"}}))
+    work = plan(
+        step("a", "script"), step("b", "gate"), step("c", "echo", **{"with": {"value": "${{ steps.a.output }}"}})
+    )
     async with engine_at(tmp_path, counted.tool, gate.tool, echo, limits=holdfast.Limits(drain_s=0.01)) as engine:
         run = await engine.start(work)
         await gate.wait_entered()
@@ -217,4 +220,3 @@ async def test_steps_with_an_effect_start_only_when_what_they_build_on_is_on_dis
         written = await events(run)
     started = next(n for n, event in enumerate(written, 1) if isinstance(event, ev.StepStarted) and event.path == "b")
     assert durable == [started]
-

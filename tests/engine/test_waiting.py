@@ -6,8 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import holdfast
 import pytest
+
+import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, events, names, plan, quiet, result, seen, settled, step
 from holdfast.core import events as ev
 
@@ -69,7 +70,11 @@ async def test_execution_waits_only_when_nothing_runs_and_names_every_reason() -
         gate.open.set()
         await seen(run, "task:waiting")
         head = await run.head()
-        assert [(reason.kind, reason.path) for reason in head.reasons] == [("event", "go"), ("timer", "nap"), ("approval", "ok")]
+        assert [(reason.kind, reason.path) for reason in head.reasons] == [
+            ("event", "go"),
+            ("timer", "nap"),
+            ("approval", "ok"),
+        ]
         assert engine.holdings()["slots"] == 0
         await run.stop()
 
@@ -84,7 +89,11 @@ async def test_wait_that_is_over_quickly_is_not_worth_an_event() -> None:
 async def test_waiting_execution_is_put_to_sleep_and_wakes_on_its_timer(tmp_path: Path) -> None:
     script = Script("once")
     async with engine_at(tmp_path, script.tool, echo, limits=HURRY) as engine:
-        work = plan(step("a", "script"), {"id": "nap", "wait": 0.1}, step("b", "echo", **{"with": {"value": "${{ steps.a.output }}"}}))
+        work = plan(
+            step("a", "script"),
+            {"id": "nap", "wait": 0.1},
+            step("b", "echo", **{"with": {"value": "${{ steps.a.output }}"}}),
+        )
         run = await engine.start(work)
         await seen(run, "task:waiting")
         await quiet(engine)
@@ -157,7 +166,11 @@ async def test_question_is_answered_by_a_person(tmp_path: Path) -> None:
         run = await engine.start(ask)
         assert await settled(run) == "waiting"
         request = next((await run.state()).open_requests()).request
-        assert (request.kind, request.message, bytes(request.schema)) == ("question", "How many?", b'{"type":"integer"}')
+        assert (request.kind, request.message, bytes(request.schema)) == (
+            "question",
+            "How many?",
+            b'{"type":"integer"}',
+        )
         assert [reason.kind for reason in (await run.state()).reasons] == ["answer"]
         answer = await run.answer("ask", 3, by="ada")
         assert answer.text == "answered ask"

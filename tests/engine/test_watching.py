@@ -8,8 +8,9 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import holdfast
 import pytest
+
+import holdfast
 from engine.kit import Gate, Script, echo, engine_at, names, plan, result, seen, settled, step
 from holdfast.engine.feed import FRAMES_MAX, Watched
 
@@ -73,7 +74,12 @@ async def test_frames_come_after_the_event_they_belong_to() -> None:
         frames = {item.type: item.as_dict() for item in shown if item.seq is None}
         message = frames["task:message"]
         assert message["task_id"] == run.id
-        assert (message["role"], message["content"], message["streaming"], message["path"]) == ("assistant", "hello", True, "a")
+        assert (message["role"], message["content"], message["streaming"], message["path"]) == (
+            "assistant",
+            "hello",
+            True,
+            "a",
+        )
         call = frames["task:tool_call"]
         assert (call["tool"], call["arguments"], call["call_id"]) == ("talk", {}, f"{run.id}:a")
         said = next(item.as_dict() for item in shown if item.as_dict().get("text") == "nearly")
@@ -203,7 +209,9 @@ asyncio.run(main())
 async def test_another_process_sees_live_frames_after_their_event(tmp_path: Path) -> None:
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
-    process = await asyncio.create_subprocess_exec(sys.executable, str(script), str(tmp_path), stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
     assert process.stdout is not None
     run_id = (await process.stdout.readline()).decode().strip()
     shown: list[str] = []

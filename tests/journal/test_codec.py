@@ -181,6 +181,13 @@ def test_any_changed_byte_is_found_at_its_event(place: int, data: st.DataObject)
         verify(rows, 0, CHAIN_START)
 
 
+def test_a_body_that_is_no_longer_bytes_is_found() -> None:
+    rows = chained()
+    rows[2] = rows[2]._replace(body="text")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(StoreCorrupted, match="event 3 was changed after it was written: "):
+        verify(rows, 0, CHAIN_START)
+
+
 def test_a_changed_version_or_digest_is_found() -> None:
     for change in ({"version": 0}, {"digest": b"\1" * DIGEST_BYTES}):
         rows = chained()

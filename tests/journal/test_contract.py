@@ -43,6 +43,10 @@ async def test_a_contract_test_that_makes_no_store_says_what_to_do() -> None:
         await StoreContract().make_store()
 
 
+async def test_a_store_in_memory_has_nothing_to_check() -> None:
+    assert await MemoryStore().check() == []
+
+
 async def test_a_store_without_a_second_view_stands_in_for_it() -> None:
     store = MemoryStore()
     assert await StoreContract().reopen(store) is store

@@ -39,7 +39,7 @@ async def test_a_file_with_an_overwritten_page_is_damage_in_words(tmp_path: Path
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2 // 4096 * 4096)
         file.write(b"\xa5" * 4096)
-    with pytest.raises(StoreCorrupted, match="damaged|missing"):
+    with pytest.raises(StoreCorrupted, match=r"damaged|missing"):
         await read_everything(path)
 
 

@@ -11,7 +11,7 @@ from holdfast.core.errors import HoldfastError, StoreCorrupted, StoreUnavailable
 from holdfast.journal import writer as writer_module
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Written
-from holdfast.journal.writer import Writer
+from holdfast.journal.writer import RELEASED_AT_ONCE, Writer
 from holdfast.testing.store_samples import Sample
 from journal.support import GatedStore, turns
 
@@ -188,10 +188,14 @@ async def test_whoever_gives_up_waiting_disturbs_nobody() -> None:
 
 
 async def test_a_great_many_waiters_are_all_let_go() -> None:
-    writer = Writer(MemoryStore())
+    store = GatedStore()
+    store.gate.clear()
+    writer = Writer(store)
     writer.submit(Sample(1).new)
-    flushes = [asyncio.create_task(writer.flush()) for _ in range(500)]
-    await asyncio.wait_for(asyncio.gather(*flushes), 5)
+    flushes = [asyncio.create_task(writer.flush()) for _ in range(3 * RELEASED_AT_ONCE + 1)]
+    await turns()
+    store.gate.set()
+    await asyncio.gather(*flushes)
     await writer.close()
 
 

@@ -24,7 +24,7 @@ Verb = Literal[
 Outcome = Literal["applied", "unchanged", "refused", "queued"]
 PASSED_DOWN: frozenset[str] = frozenset({"pause", "resume", "interrupt", "stop"})
 
-DATA_BYTES_MAX = 1024 * 1024  # what a command may carry
+DATA_BYTES_MAX = 4 * 1024 * 1024  # what a command may carry
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +71,9 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
 
 def rule(state: Execution, command: Command, at: int) -> Ruling:
     """What this command does to this state at this time."""
+    if len(bytes(command.arguments)) > DATA_BYTES_MAX:
+        limit_mb = DATA_BYTES_MAX // 1024**2
+        return _refused(f"{command.verb}: more than {limit_mb} MB of data; put it in a file and send its path")
     try:
         arguments = msgspec.json.decode(command.arguments, type=Arguments)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -137,6 +140,9 @@ def _resume(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     if state.status in ("paused", "interrupted") or held:
         resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, forced=arguments.forced)
         return _applied("resumed", resumed, ev.TaskStarted(at=at, because="resumed"))
+    if arguments.forced:
+        resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, forced=arguments.forced)
+        return _applied("going on in spite of the differences", resumed)
     if state.status == "waiting":
         return _unchanged(f"waiting for {describe_reasons(state)}; it goes on by itself when that arrives")
     return _unchanged(f"already {state.status}")

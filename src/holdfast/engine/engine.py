@@ -39,10 +39,11 @@ from holdfast.engine.services import Services
 from holdfast.engine.slots import Slot, Slots
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.log import Log, new_execution
-from holdfast.journal.store import Head, Query
+from holdfast.journal.store import PENDING_PAGE, Head, Query
 from holdfast.tools.tool import Tool
 
 LOOK_S = 0.02  # how often other processes' writes are noticed
+SWEEP_CHANGED_S = 0.1  # how soon after a write it is looked for what should be driven
 SWEEP_S = 0.5  # how often the dead and the due are looked for when nothing was written
 SWEEP_MAX = 200  # executions taken up in one sweep
 PROBLEMS_KEPT = 10_000
@@ -280,13 +281,13 @@ class Engine:
                 changes = self.services.store.changes()
                 asked = self._look_now.is_set()
                 self._look_now.clear()
-                if changes != seen:
-                    seen = changes
+                changed, seen = changes != seen, changes
+                if changed:
                     self.services.feed.notify_others(self._drivers)
                     await self._deliver()
                 if self.services.feed.ring is not None:
                     self.services.feed.ring.refresh()
-                if asked or loop.time() - swept > SWEEP_S:
+                if asked or loop.time() - swept > (SWEEP_CHANGED_S if changed else SWEEP_S):
                     swept = loop.time()
                     await self._sweep()
             except JournalError as error:
@@ -298,12 +299,15 @@ class Engine:
                     await self._look_now.wait()
 
     async def _deliver(self) -> None:
-        for command in await self.services.store.pending():
+        if not self._drivers:
+            return
+        commands = await self.services.store.pending()
+        if len(commands) >= PENDING_PAGE:  # others have piled up; ask for ours alone
+            commands = await self.services.store.pending(list(self._drivers))
+        for command in commands:
             driver = self._drivers.get(command.execution_id)
             if driver is not None:
                 driver.deliver([command])
-            else:
-                self._look_now.set()  # nobody drives it: perhaps we can
 
     async def _sweep(self) -> None:
         """Take up what should be driven and is not."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.commands import Answer, Command
 from holdfast.core.policy import COMMAND_WAIT_S
 from holdfast.engine.driver import apply_command
-from holdfast.engine.ownership import claim, now
+from holdfast.engine.ownership import claim, note_recovery, now
 from holdfast.engine.services import Services
 from holdfast.journal.liveness import Liveness
 
@@ -67,6 +67,7 @@ async def _apply_alone(services: Services, liveness: Liveness, command: Command)
     log = await claim(services, head, to_drive=False)
     if log is None:
         return False
+    note_recovery(services, log, head)
     for pending in await services.store.pending([command.execution_id]):
         apply_command(log, pending, now(services, log), wake=True)
     log.append(release=True, wake=True)

@@ -87,8 +87,13 @@ def mark_started(services: Services, log: Log, head: Head) -> None:
         log.append(ev.TaskStarted(at=at, because="created", driver=services.driver))
     elif state.status == "waiting":
         log.append(ev.TaskStarted(at=at, because="woken", driver=services.driver))
-    elif state.status == "running" and head.driver:
-        log.append(ev.TaskRecovered(at=at, driver=services.driver, lost=head.driver))
+    note_recovery(services, log, head)
+
+
+def note_recovery(services: Services, log: Log, head: Head) -> None:
+    """Whoever takes a running execution from a dead driver says so, before anything else."""
+    if head.status == log.state.status == "running" and head.driver:
+        log.append(ev.TaskRecovered(at=now(services, log), driver=services.driver, lost=head.driver))
 
 
 def _mind_pause_limit(services: Services, log: Log, until: int) -> None:

@@ -59,6 +59,8 @@ def wire_frame(task_id: str, frame: Any) -> dict[str, object]:
 
 def plain(value: Any) -> object:
     """Structs and raw JSON as dictionaries, lists and scalars."""
+    if value is msgspec.UNSET:
+        return None
     if isinstance(value, msgspec.Raw):
         return msgspec.json.decode(value) if bytes(value) else None
     if isinstance(value, msgspec.Struct):

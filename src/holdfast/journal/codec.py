@@ -80,7 +80,10 @@ def verify(rows: Iterable[Row], after: int, chain: bytes) -> bytes:
         after += 1
         if row.seq != after:
             raise StoreCorrupted(f"event {after} is missing (found {row.seq})")
-        chain = link(chain, row.version, row.body)
+        try:
+            chain = link(chain, row.version, row.body)
+        except TypeError as error:  # edited into something that is not even bytes
+            raise StoreCorrupted(f"event {row.seq} was changed after it was written: {error}") from error
         if chain != row.digest:
             raise StoreCorrupted(f"event {row.seq} was changed after it was written: its digest does not match")
     return chain

@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS watching (
     execution_id TEXT NOT NULL, until REAL NOT NULL, by INTEGER NOT NULL, PRIMARY KEY (execution_id, by)
 );
 CREATE TABLE IF NOT EXISTS frames (
-    num INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL, body BLOB NOT NULL
+    num INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL, body BLOB NOT NULL, by INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS frames_place ON frames (execution_id, num);
 """
@@ -44,7 +44,7 @@ class LiveRing:
         self._watched: frozenset[str] = frozenset()
         self._looked = float("-inf")
         self._announced: dict[str, float] = {}
-        self._pending: list[tuple[str, bytes]] = []
+        self._pending: list[tuple[str, bytes, int]] = []
 
     def _open(self) -> Any:
         if self._connection is None:
@@ -82,7 +82,7 @@ class LiveRing:
     def show(self, execution_id: str, frame: Frame) -> None:
         if len(self._pending) < WRITES_PENDING_MAX:
             with suppress(UnicodeEncodeError):  # text from outside may hold what JSON cannot
-                self._pending.append((execution_id, msgspec.json.encode(frame)))
+                self._pending.append((execution_id, msgspec.json.encode(frame), os.getpid()))
 
     def _write(self) -> None:
         pending, self._pending = self._pending, []
@@ -90,7 +90,7 @@ class LiveRing:
         if connection is None:
             return
         with suppress(apsw.Error), connection:
-            connection.executemany("INSERT INTO frames (execution_id, body) VALUES (?, ?)", pending)
+            connection.executemany("INSERT INTO frames (execution_id, body, by) VALUES (?, ?, ?)", pending)
             connection.execute("DELETE FROM frames WHERE num <= (SELECT max(num) FROM frames) - ?", (RING_FRAMES,))
 
     # ---- for those who watch ------------------------------------------------------------------------------------
@@ -110,13 +110,14 @@ class LiveRing:
                 self._announced[execution_id] = now + WATCHING_S
 
     def read(self, execution_id: str, after: int) -> list[tuple[int, AnyFrame]]:
+        """Numbered frames from other processes; what this one shows, its watchers have seen already."""
         connection = self._open()
         if connection is None:
             return []
         with suppress(apsw.Error, msgspec.MsgspecError):
             rows = connection.execute(
-                "SELECT num, body FROM frames WHERE execution_id = ? AND num > ? ORDER BY num LIMIT ?",
-                (execution_id, after, RING_FRAMES),
+                "SELECT num, body FROM frames WHERE execution_id = ? AND num > ? AND by <> ? ORDER BY num LIMIT ?",
+                (execution_id, after, os.getpid(), RING_FRAMES),
             ).fetchall()
             return [(num, _decoder.decode(body)) for num, body in rows]
         return []

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import NotFound, StoreCorrupted
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
-from holdfast.journal.store import Claim, Entry, Head, NewExecution, Query, Stored, Write, Written
+from holdfast.journal.store import PENDING_PAGE, Claim, Entry, Head, NewExecution, Query, Stored, Write, Written
 
 
 class MemoryStore:
@@ -189,8 +189,10 @@ class MemoryStore:
         return self._answers.get(command_id)
 
     async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
-        wanted = None if execution_ids is None else set(execution_ids)
-        return [command for command in self._pending.values() if wanted is None or command.execution_id in wanted]
+        if execution_ids is None:
+            return list(self._pending.values())[:PENDING_PAGE]
+        wanted = set(execution_ids)
+        return [command for command in self._pending.values() if command.execution_id in wanted]
 
     def _has_pending(self, execution_id: str) -> bool:
         return any(command.execution_id == execution_id for command in self._pending.values())

@@ -134,6 +134,9 @@ class Stored(NamedTuple):
     rows: list[Row]
 
 
+PENDING_PAGE = 1000  # commands returned at once when no executions are named
+
+
 class Query(msgspec.Struct, kw_only=True):
     """Which heads to list, newest first. Empty means any."""
 
@@ -187,7 +190,7 @@ class Store(Protocol):
         ...
 
     async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
-        """Commands without an answer, oldest first."""
+        """Commands without an answer, oldest first; without ids at most PENDING_PAGE of them."""
         ...
 
     async def quarantine(self, execution_id: str, why: str) -> None:

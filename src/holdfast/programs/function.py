@@ -48,7 +48,12 @@ class Function(Generic[P, R]):
     @functools.cached_property
     def signature(self) -> Signature:
         """Its inputs: every parameter but the context."""
-        hints = typing.get_type_hints(self.coroutine, include_extras=True)
+        try:
+            hints = typing.get_type_hints(self.coroutine, include_extras=True)
+        except Exception as error:  # any expression may stand in an annotation, so anything may be raised
+            raise UsageError(
+                f"{self.name}: its annotations cannot be read ({error}); import or define what they name"
+            ) from error
         without_context = functools.partial(cast("Callable[..., Any]", self.coroutine), None)
         return Signature(without_context, hints, self.name)
 

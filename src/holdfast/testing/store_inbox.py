@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from holdfast.journal.store import HeadChange
+from holdfast.journal.store import PENDING_PAGE, HeadChange
 from holdfast.testing.store_opening import Opening
 from holdfast.testing.store_samples import Sample, sample_answer
 
@@ -27,6 +27,13 @@ class InboxContract(Opening):
             assert [command.id for command in await store.pending([one.id])] == ["z", "m"]
             assert await store.pending([]) == []
             assert await store.pending(["nobody"]) == []
+
+    async def test_without_ids_only_so_many_commands_are_given_the_oldest_first(self) -> None:
+        sample = Sample(1)
+        commands = [sample.command(f"c{number}") for number in range(PENDING_PAGE + 5)]
+        async with self.opened(sample.new, *commands) as store:
+            assert await store.pending() == commands[:PENDING_PAGE]
+            assert await store.pending([sample.id]) == commands
 
     async def test_a_command_id_is_taken_once(self) -> None:
         sample = Sample(1)

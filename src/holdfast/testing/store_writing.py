@@ -93,6 +93,24 @@ class WritingContract(Opening):
             assert (await store.head(zombie.id)).seq == 1
             assert (await store.head(late.id)).seq == 1
 
+    async def test_many_entries_in_one_commit_are_fenced_one_by_one(self) -> None:
+        samples = [Sample(number) for number in range(250)]
+        async with self.opened(*(sample.new for sample in samples)) as store:
+            stale = {3, 99, 100, 101, 249}
+            entries = [sample.entry(2, epoch=7 * (number in stale)) for number, sample in enumerate(samples)]
+            results = await store.commit([*entries, *(samples[number].entry(after=3) for number in (0, 3))])
+            written = [number not in stale for number in range(250)]
+            assert [result.ok for result in results] == [*written, True, False]
+            for number in (0, 1, 3, 99, 102, 248, 249):
+                stored = await store.load(samples[number].id)
+                assert stored.rows == samples[number].rows[: {0: 4}.get(number, 1 if number in stale else 3)]
+                assert (stored.head.seq, stored.head.digest) == (len(stored.rows), stored.rows[-1].digest)
+
+    async def test_a_long_entry_is_written_whole_and_in_order(self) -> None:
+        sample = Sample(1)
+        async with self.opened(sample.new, sample.entry(333)) as store:
+            assert (await store.load(sample.id)).rows == sample.rows
+
     async def test_all_that_an_entry_carries_is_there_after_reopening(self) -> None:
         sample = Sample(1, driver="d1")
         asked = sample.command("asked")

@@ -1,0 +1,93 @@
+"""Adding steps to a plan that runs: checked like the plan itself, and never forgotten silently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from engine.kit import (
+    HURRY,
+    Gate,
+    broken,
+    echo,
+    engine_at,
+    names,
+    plan,
+    result,
+    seen,
+    step,
+    step_of,
+)
+from holdfast.core.errors import PlanInvalid
+
+
+def val(value: Any) -> dict[str, Any]:
+    return {"with": {"value": value}}
+
+
+async def test_plan_is_extended_while_it_runs_and_again_after_a_restart(tmp_path: Path) -> None:
+    gate = Gate()
+    async with engine_at(tmp_path, echo, gate.tool, limits=HURRY) as engine:
+        run = await engine.start(plan(step("a", "gate", **val(1))))
+        await gate.wait_entered()
+        answer = await run.extend([step("b", "echo", **val("${{ steps.a.output + 1 }}"))], by="ada")
+        assert (answer.outcome, answer.text) == ("applied", "extended by 1 steps")
+        assert (await run.state()).total == 2
+    gate.open.set()
+    async with engine_at(tmp_path, echo, gate.tool) as engine:
+        here = engine.get(run.id)
+        await here.extend([step("c", "echo", **val("${{ steps.b.output + 1 }}"))])
+        assert await result(here) == 3
+
+
+async def test_bad_extension_is_refused_with_every_place_and_changes_nothing() -> None:
+    gate = Gate()
+    async with engine_at("memory:", echo, gate.tool) as engine:
+        run = await engine.start(plan(step("a", "gate")))
+        await gate.wait_entered()
+        with pytest.raises(PlanInvalid) as invalid:
+            await run.extend([step("a", "echo"), step("b", "ecko", needs=["z"])])
+        places = {problem.place for problem in invalid.value.problems}
+        assert places == {"steps[0].id", "steps[1].needs[0]", "steps[1].tool"}
+        with pytest.raises(holdfast.Refused, match="there are no steps to add"):
+            await run.extend([])
+        assert "plan:extended" not in await names(run)
+        gate.open.set()
+        await result(run)
+        with pytest.raises(
+            holdfast.Refused, match="the execution is completed; a plan can only be extended before its end"
+        ):
+            await run.extend([step("c", "echo")])
+
+
+async def test_only_plans_can_be_extended() -> None:
+    @holdfast.function
+    async def waits(ctx: holdfast.Context) -> None:
+        await ctx.wait_for("go")
+
+    async with engine_at("memory:", echo) as engine:
+        run = await engine.start(waits)
+        with pytest.raises(holdfast.Refused, match="only plans can be extended; this is a function"):
+            await run.extend([step("b", "echo")])
+        await run.stop()
+
+
+async def test_steps_added_after_a_failure_or_at_the_end_are_skipped_with_the_reason() -> None:
+    gate, last = Gate(), Gate("last")
+    async with engine_at("memory:", echo, broken, gate.tool, last.tool) as engine:
+        failing = await engine.start(plan(step("slow", "gate"), step("a", "broken", needs=[])))
+        await seen(failing, "step:failed")
+        await failing.extend([step("more", "echo", needs=[])])
+        gate.open.set()
+        with pytest.raises(holdfast.ExecutionFailed):
+            await result(failing)
+        assert (await step_of(failing, "more")).reason == '"a" failed'
+        ending = await engine.start(plan(step("a", "echo"), **{"finally": [step("z", "last")]}))
+        await last.wait_entered()
+        await ending.extend([step("more", "echo")])
+        last.open.set()
+        await result(ending)
+        assert (await step_of(ending, "more")).reason == "it was added when the plan's own steps had ended"
