@@ -18,7 +18,7 @@ DEV := $(VENV)/.installed-dev
 PEERS_READY := $(PEERS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format docs bench clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r verb what; do printf '%-14s %s\n' "$$verb" "$$what"; done
@@ -39,6 +39,9 @@ check: $(DEV) ## the whole gate: format, lint, types, layers, tests with coverag
 format: $(DEV) ## format the code and fix what lint can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+docs: $(DEV) ## write the pages that are generated from the code
+	@$(BIN)/python docs/generate.py
 
 bench: $(DEV) $(PEERS_READY) ## measure Holdfast against its peers and bare SQLite
 	@$(BIN)/python bench/run.py $(BENCH_ARGS)

@@ -294,7 +294,7 @@ def settings_page() -> str:
         known = DEFAULTS.get(key) or f"{getattr(limits, key.partition('.')[2]):g}"
         variable = settings.ENVIRONMENT_PREFIX + key.upper().replace(".", "_")
         facts = [
-            f"- Expects: {settings._EXPECTED[kind]}",
+            f"- Expects: {settings.EXPECTED[kind]}",
             f"- Default: {known}",
             f"- Environment: `{variable}`",
             *([f"- Flag: {FLAGS[key]}"] if key in FLAGS else []),

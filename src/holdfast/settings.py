@@ -35,7 +35,7 @@ KEYS: dict[str, Kind] = {
     "limits.interrupt_grace_s": "seconds",
     "limits.drain_s": "seconds",
 }
-_EXPECTED: dict[Kind, str] = {
+EXPECTED: dict[Kind, str] = {
     "store": 'a path, or "memory:"',
     "text": "a text",
     "list": "a list of module names or .py files",
@@ -221,7 +221,7 @@ def _read(key: str, value: Any, place: str, base: Path) -> Any:
         case "seconds" if _is_seconds(value):
             return float(value)
         case _:
-            raise SettingsInvalid(f"{place}: expected {_EXPECTED[kind]}, got {describe_value(value)}")
+            raise SettingsInvalid(f"{place}: expected {EXPECTED[kind]}, got {describe_value(value)}")
 
 
 def _read_store(value: str, place: str, base: Path) -> str:
@@ -230,7 +230,7 @@ def _read_store(value: str, place: str, base: Path) -> str:
     if value.startswith(("postgresql://", "postgres://")):
         raise SettingsInvalid(f"{place}: PostgreSQL is not built yet: use SQLite, with the path of a file")
     if "://" in value:
-        raise SettingsInvalid(f"{place}: expected {_EXPECTED['store']}, got {describe_value(value)}")
+        raise SettingsInvalid(f"{place}: expected {EXPECTED['store']}, got {describe_value(value)}")
     return str((base / Path(value).expanduser()).absolute())
 
 

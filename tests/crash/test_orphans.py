@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from engine.kit import engine_at, names, seen, settled, step_of
+from engine.kit import engine_at, names, seen, settled, step_of, until
 
 ENGINE = """
 import asyncio, sys
@@ -16,7 +16,8 @@ import holdfast
 async def main():
     async with holdfast.Engine(folder=sys.argv[1]) as engine:
         command = "echo $$ >> pids; setsid sh -c 'echo $$ >> pids; exec sleep 300' & sleep 300"
-        run = await engine.start({"name": "long", "steps": [{"id": "a", "tool": "shell.run", "with": {"command": command}}]})
+        step = {"id": "a", "tool": "shell.run", "with": {"command": command}}
+        run = await engine.start({"name": "long", "steps": [step]})
         print(run.id, flush=True)
         await run.result()
 
@@ -40,15 +41,12 @@ async def test_children_and_runaway_grandchildren_die_with_a_killed_engine(tmp_p
     assert process.stdout is not None
     run_id = (await process.stdout.readline()).decode().strip()
     pids = tmp_path / "pids"
-    async with asyncio.timeout(20):
-        while not pids.exists() or len(pids.read_text().split()) < 2:
-            await asyncio.sleep(0.01)
-        children = [int(pid) for pid in pids.read_text().split()]
-        assert all(is_alive(pid) for pid in children)
-        process.kill()
-        await process.wait()
-        while any(is_alive(pid) for pid in children):
-            await asyncio.sleep(0.01)
+    await until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    children = [int(pid) for pid in pids.read_text().split()]
+    assert all(is_alive(pid) for pid in children)
+    process.kill()
+    await process.wait()
+    await until(lambda: not any(is_alive(pid) for pid in children))
     async with engine_at(tmp_path) as engine:
         run = engine.get(run_id)
         assert await settled(run) == "waiting"

@@ -1,4 +1,4 @@
-"""What the tests of the engine share: engines that must leave nothing behind, short plans, and ways to look and wait."""
+"""What the tests of the engine share: engines that must leave nothing behind, short plans, ways to look and to wait."""
 
 from __future__ import annotations
 
@@ -84,8 +84,13 @@ async def result(run: holdfast.Run) -> Any:
 
 async def quiet(engine: holdfast.Engine) -> None:
     """Wait until the engine drives nothing."""
-    async with asyncio.timeout(10):
-        while engine.holdings()["tasks"]:
+    await until(lambda: not engine.holdings()["tasks"])
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """For what no event tells: look often, and give up after a while."""
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110 -- there is nothing to wait for but the fact itself
             await asyncio.sleep(0.002)
 
 

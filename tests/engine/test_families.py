@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from engine.kit import HURRY, Gate, echo, engine_at, events, names, plan, quiet, result, seen, settled, step, step_of
+from engine.kit import (
+    HURRY,
+    Gate,
+    echo,
+    engine_at,
+    events,
+    names,
+    plan,
+    quiet,
+    result,
+    seen,
+    settled,
+    step,
+    step_of,
+    until,
+)
 from holdfast.core import events as ev
 from holdfast.journal.store import Query
 
@@ -101,9 +115,7 @@ async def test_end_of_a_child_wakes_a_parent_that_was_put_to_sleep(tmp_path: Pat
         waiting = await seen(run, "task:waiting")
         assert [reason.kind for reason in waiting.event.reasons] == ["child"]  # type: ignore[union-attr]
         await gate.wait_entered()
-        async with asyncio.timeout(5):
-            while engine.drives(run.id):
-                await asyncio.sleep(0.002)
+        await until(lambda: not engine.drives(run.id))
         gate.open.set()
         assert await result(run) == "slow"
 

@@ -135,7 +135,7 @@ async def test_finding_says_what_is_wrong(tmp_path: Path) -> None:
         await result(second)
         with pytest.raises(holdfast.HoldfastError, match='there is no execution "zzz"; `holdfast list` shows them'):
             await engine.find("zzz")
-        with pytest.raises(holdfast.HoldfastError, match="fits more than one execution: .*; give more of the id"):
+        with pytest.raises(holdfast.HoldfastError, match=r"fits more than one execution: .*; give more of the id"):
             await engine.find(first.id[:4])
 
 

@@ -119,9 +119,7 @@ async def test_failed_write_stops_the_driver_and_the_engine_takes_it_up_again(
         gate.open.set()
         with pytest.raises(StoreUnavailable, match="the disk is full"):
             await result(run)
-        async with asyncio.timeout(10):
-            while (await run.head()).status != "completed":
-                await asyncio.sleep(0.01)
+        await seen(run, "task:completed")
         assert await result(run) == "ok"
     assert len(gate.calls) == 2
 

@@ -213,7 +213,8 @@ async def test_damaged_execution_is_set_aside_and_the_others_go_on(tmp_path: Pat
         for run in runs:
             await settled(run)
         path = engine.settings.store
-    damage = "UPDATE events SET body = CAST(body || x'20' AS BLOB) WHERE seq = 3 AND execution = (SELECT num FROM executions WHERE id = ?)"
+    which = "execution = (SELECT num FROM executions WHERE id = ?)"
+    damage = f"UPDATE events SET body = CAST(body || x'20' AS BLOB) WHERE seq = 3 AND {which}"
     with closing(apsw.Connection(path)) as connection:
         connection.execute(damage, (runs[0].id,))
     async with engine_at(tmp_path, echo) as engine:

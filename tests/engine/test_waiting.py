@@ -9,7 +9,22 @@ from typing import Any
 import pytest
 
 import holdfast
-from engine.kit import HURRY, Gate, Script, echo, engine_at, events, names, plan, quiet, result, seen, settled, step
+from engine.kit import (
+    HURRY,
+    Gate,
+    Script,
+    echo,
+    engine_at,
+    events,
+    names,
+    plan,
+    quiet,
+    result,
+    seen,
+    settled,
+    step,
+    until,
+)
 from holdfast.core import events as ev
 
 FOR_GO = plan({"id": "go", "wait": {"event": "go"}}, step("a", "echo", **{"with": {"value": "${{ steps.go.output }}"}}))
@@ -140,9 +155,7 @@ async def test_too_many_waiting_executions_are_put_to_sleep_at_once() -> None:
         runs = [await engine.start(FOR_GO_ONLY) for _ in range(4)]
         for run in runs:
             await seen(run, "task:waiting")
-        async with asyncio.timeout(5):
-            while engine.holdings()["drivers"] > 2:
-                await asyncio.sleep(0.005)
+        await until(lambda: engine.holdings()["drivers"] <= 2)
         for run in runs:
             await run.send("go", 1)
             assert await result(run) == 1

@@ -215,12 +215,15 @@ async def test_another_process_sees_live_frames_after_their_event(tmp_path: Path
     assert process.stdout is not None
     run_id = (await process.stdout.readline()).decode().strip()
     shown: list[str] = []
-    async with engine_at(tmp_path, recover="none") as engine:
-        async with asyncio.timeout(20), aclosing(engine.get(run_id).watch()) as watching:  # type: ignore[type-var]
-            async for item in watching:
-                shown.append(item.type)
-                if item.type == "task:message":
-                    (tmp_path / "enough").touch()
+    async with (
+        engine_at(tmp_path, recover="none") as engine,
+        asyncio.timeout(20),
+        aclosing(engine.get(run_id).watch()) as watching,  # type: ignore[type-var]
+    ):
+        async for item in watching:
+            shown.append(item.type)
+            if item.type == "task:message":
+                (tmp_path / "enough").touch()
     assert await process.wait() == 0
     assert "task:message" in shown
     assert shown.index("step:started") < shown.index("task:message")

@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw
 from holdfast.core import events as ev
 from holdfast.core.execution import Asked, Execution, Step
 from holdfast.core.failure import Failure
+from holdfast.core.inputs import InputSpec, mismatch
 from holdfast.core.policy import PAUSE_TIMEOUT_S
 
 Verb = Literal[
@@ -203,10 +204,18 @@ def _answer(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
         return asked
     if asked.answered:
         return _answered(asked, "answered")
-    event = ev.RequestAnswered(
-        at=at, request_id=asked.request.id, remedy="answered", by=by, data=arguments.data or Raw(b"null")
-    )
+    data = arguments.data or Raw(b"null")
+    wrong = _misfit(asked.request, data)
+    if wrong:
+        return _refused(f"{asked.request.path}: {wrong}")
+    event = ev.RequestAnswered(at=at, request_id=asked.request.id, remedy="answered", by=by, data=data)
     return _applied(f"answered {asked.request.path}", event)
+
+
+def _misfit(request: ev.Request, data: Raw) -> str:
+    """What is wrong with an answer, or nothing."""
+    schema = msgspec.json.decode(request.schema)
+    return mismatch(InputSpec(type=schema["type"]), msgspec.json.decode(data)) if schema else ""
 
 
 def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:

@@ -27,6 +27,7 @@ FOR_EACH_ITEMS_MAX = 100_000
 NOTE_BYTES_MAX = 16 * 1024
 VALUE_BYTES_MAX = 64 * 1024 * 1024  # one argument set or output; larger results belong in files
 INLINE_BYTES_MAX = 8 * 1024  # above this a value goes to the blob table and the event carries a reference
+RUN_AHEAD_EVENTS_MAX = 500  # events that `read` steps may be ahead of the disk before they wait for it
 INTERRUPT_GRACE_S = 10.0
 PASSIVATE_AFTER_S = 30.0
 COMMAND_WAIT_S = 5.0

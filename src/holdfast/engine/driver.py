@@ -21,7 +21,7 @@ from holdfast.core.execution import Child, Execution, Step, percent
 from holdfast.core.failure import Failure, describe
 from holdfast.core.policy import Approval
 from holdfast.engine import waits
-from holdfast.engine.program import ChildTask, Outcome, Program, StepCall
+from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Program, Stakes, StepCall
 from holdfast.engine.services import Services
 from holdfast.engine.slots import Slot
 from holdfast.engine.step import perform
@@ -383,8 +383,8 @@ class Driver:
     async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]]) -> str:
         return await waits.start_child(self, path, make)
 
-    async def wait_child(self, path: str) -> Child:
-        return await waits.child(self, path)
+    async def wait_child(self, path: str, stakes: Stakes = SERIOUS) -> Child:
+        return await waits.child(self, path, stakes)
 
     # ---- what programs ask for ----------------------------------------------------------------------------------
 
@@ -426,11 +426,11 @@ class Driver:
     async def sleep(self, path: str, due_at: int) -> Outcome:
         return await waits.sleep(self, path, due_at)
 
-    async def wait_event(self, path: str, name: str, due_at: int | None) -> Outcome:
-        return await waits.event(self, path, name, due_at)
+    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
+        return await waits.event(self, path, name, due_at, stakes)
 
-    async def approve(self, path: str, approval: Approval, *, title: str = "") -> Outcome:
-        return await waits.approval(self, path, approval, title)
+    async def approve(self, path: str, approval: Approval, *, title: str = "", stakes: Stakes = SERIOUS) -> Outcome:
+        return await waits.approval(self, path, approval, title, stakes)
 
     async def ask(self, path: str, message: str, schema: Raw) -> Outcome:
         return await waits.question(self, path, message, schema)

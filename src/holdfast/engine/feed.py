@@ -40,7 +40,7 @@ class Watched(msgspec.Struct, frozen=True):
         return str(type(self.event).__struct_config__.tag)
 
     def as_dict(self) -> dict[str, object]:
-        """The wire form, as documented in docs/events.md."""
+        """The wire form, as documented in docs/reference/events.md."""
         if self.seq is None:
             return wire_frame(self.task_id, self.event)
         return wire_event(self.task_id, self.seq, self.event)

@@ -24,6 +24,22 @@ class FallbackTool(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any] | None = None  # None: the step's own
 
 
+class Stakes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a step's failure would mean: whether it can be lived with, and which steps would be skipped for it."""
+
+    critical: bool = True
+    affects: Callable[[], tuple[str, ...]] | None = None
+
+    def described(self, failure: Failure) -> Failure:
+        """The failure with what it affects and, if nobody has said so yet, what can be done now."""
+        affects = self.affects() if self.affects is not None and self.critical else ()
+        remedies = failure.remedies or (("retry",) if self.critical else ())
+        return msgspec.structs.replace(failure, affects=affects, remedies=remedies)
+
+
+SERIOUS = Stakes()
+
+
 class StepCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One step a program asks for. `strict` programs (functions) may not ask for another input than was recorded."""
 
@@ -34,9 +50,8 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fallbacks: tuple[FallbackTool, ...] = ()
     kind: ev.StepKind = "tool"
     title: str = ""
-    critical: bool = True
+    stakes: Stakes = SERIOUS
     strict: bool = False
-    affects: Callable[[], tuple[str, ...]] | None = None  # which steps would be skipped if this one failed
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,11 +94,11 @@ class Steps(Protocol):
         """Wait until a time. The first call decides: a replay keeps the recorded one."""
         ...
 
-    async def wait_event(self, path: str, name: str, due_at: int | None) -> Outcome:
+    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
         """Wait for an event from outside; one that came early is taken at once. Fails when the time is up."""
         ...
 
-    async def approve(self, path: str, approval: Approval, *, title: str = "") -> Outcome:
+    async def approve(self, path: str, approval: Approval, *, title: str = "", stakes: Stakes = SERIOUS) -> Outcome:
         """A step that is nothing but a person's yes or no."""
         ...
 
@@ -95,7 +110,7 @@ class Steps(Protocol):
         """Begin a child execution and return its id."""
         ...
 
-    async def wait_child(self, path: str) -> Child:
+    async def wait_child(self, path: str, stakes: Stakes = SERIOUS) -> Child:
         """Wait until the child begun at this path has ended."""
         ...
 

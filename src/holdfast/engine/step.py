@@ -36,7 +36,7 @@ from holdfast.core.failure import (
     decide,
     describe,
 )
-from holdfast.core.policy import STEP_TIMEOUT_S, Effect
+from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, STEP_TIMEOUT_S, Effect
 from holdfast.engine.program import Outcome, StepCall
 from holdfast.engine.requests import ask_for_approval, ask_for_correction, ask_in_doubt, denied
 from holdfast.journal.store import CacheItem
@@ -198,7 +198,7 @@ class _Runner:
         effect = self._effect(tool)
         started_at = run.now_us()
         run.append(self._started(started_at, number, tool, fallback, arguments, step))
-        if effect != "read":
+        if effect != "read" or run.log.ahead() > RUN_AHEAD_EVENTS_MAX:
             # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens.
             await run.durable()
         call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
@@ -306,7 +306,7 @@ class _Runner:
             case Doubt():
                 run.append(ev.StepInDoubt(at=at, path=call.path, attempt=number, why=failure.message))
             case AskForCorrection():
-                ask_for_correction(run, call, step, self._described(failure))
+                ask_for_correction(run, call, step, self.call.stakes.described(failure))
             case GiveUp():
                 self._fail(step, failure, started_at=started_at, duration_us=duration_us)
             case _:
@@ -322,21 +322,15 @@ class _Runner:
             on_error=self.call.policy.on_error,
         )
 
-    def _described(self, failure: Failure) -> Failure:
-        """The failure with what it affects."""
-        affects = self.call.affects() if self.call.affects is not None else ()
-        return msgspec.structs.replace(failure, affects=affects)
-
     def _fail(self, step: Step, failure: Failure, *, by: str = "", started_at: int = 0, duration_us: int = 0) -> None:
-        remedies = failure.remedies or (("retry",) if self.call.critical else ())
-        described = msgspec.structs.replace(self._described(failure), remedies=remedies)
+        described = self.call.stakes.described(failure)
         self.run.append(
             ev.StepFailed(
                 at=self.run.now_us(),
                 path=step.path,
                 failure=described,
                 attempt=step.attempt or 1,
-                critical=self.call.critical,
+                critical=self.call.stakes.critical,
                 started_at=started_at,
                 duration_us=duration_us,
                 by=by,

@@ -16,7 +16,7 @@ from holdfast.core import events as ev
 from holdfast.core.execution import Child, Step
 from holdfast.core.failure import Failure
 from holdfast.core.policy import Approval
-from holdfast.engine.program import ChildTask, Outcome
+from holdfast.engine.program import ChildTask, Outcome, Stakes
 from holdfast.engine.requests import ask_alone, ask_question, denied
 from holdfast.engine.step import outcome_of
 from holdfast.journal.log import new_execution
@@ -125,7 +125,7 @@ def _begin(run: Driver, path: str, reason: ev.ReasonKind, due_at: int | None, na
         run.append(waiting)
 
 
-async def event(run: Driver, path: str, name: str, due_at: int | None) -> Outcome:
+async def event(run: Driver, path: str, name: str, due_at: int | None, stakes: Stakes) -> Outcome:
     async def work() -> None:
         _begin(run, path, "event", due_at, name)
         step = run.state.steps[path]
@@ -138,12 +138,17 @@ async def event(run: Driver, path: str, name: str, due_at: int | None) -> Outcom
         else:
             message = f'no event "{name}" arrived in time'
             failure = Failure(category="timeout", message=message, error="TimeoutError", happened="nothing")
-            run.append(ev.StepFailed(at=run.now_us(), path=path, failure=failure))
+            _fail(run, path, failure, stakes)
 
     return await _as_step(run, path, work)
 
 
-async def approval(run: Driver, path: str, wanted: Approval, title: str) -> Outcome:
+def _fail(run: Driver, path: str, failure: Failure, stakes: Stakes, by: str = "") -> None:
+    described = stakes.described(failure)
+    run.append(ev.StepFailed(at=run.now_us(), path=path, failure=described, critical=stakes.critical, by=by))
+
+
+async def approval(run: Driver, path: str, wanted: Approval, title: str, stakes: Stakes) -> Outcome:
     async def work() -> None:
         step = run.state.steps.get(path)
         if step is None or not step.request_id:
@@ -155,8 +160,7 @@ async def approval(run: Driver, path: str, wanted: Approval, title: str) -> Outc
         if asked.remedy == "granted":
             run.append(ev.StepCompleted(at=at, path=path, output=Raw(b"true"), by=asked.by))
         else:
-            failure = denied(asked.remedy, asked.by, asked.why)
-            run.append(ev.StepFailed(at=at, path=path, failure=failure, by=asked.by))
+            _fail(run, path, denied(asked.remedy, asked.by, asked.why), stakes, asked.by)
 
     return await _as_step(run, path, work)
 
@@ -179,6 +183,9 @@ async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[Child
     child = run.state.children.get(path)
     if child is not None:
         return child.id
+    step = run.state.steps.get(path)
+    if step is not None and step.status in _ENDED:
+        return ""
     await run.admit()
     task = await make()
     run.open(path, "child")
@@ -189,26 +196,30 @@ async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[Child
     return new.head.id
 
 
-async def child(run: Driver, path: str) -> Child:
-    known = run.state.children[path]
+async def child(run: Driver, path: str, stakes: Stakes) -> Child:
     step = run.state.steps[path]
+    known = run.state.children.get(path) or _as_recorded(step)
     if step.status not in _ENDED:
         run.busy()
         try:
             await _park(run, ev.Reason(kind="child", path=path, name=known.id), lambda: known.status in _CHILD_ENDS)
         finally:
             run.idle()
-        _close_child(run, path, known)
+        _close_child(run, path, known, stakes)
     return known
 
 
-def _close_child(run: Driver, path: str, known: Child) -> None:
+def _as_recorded(step: Step) -> Child:
+    """A fork keeps the outcome of a child step, not the child, which belongs to the execution it was forked from."""
+    return Child(id="", path=step.path, status=step.status, output=step.output, failure=step.failure)
+
+
+def _close_child(run: Driver, path: str, known: Child, stakes: Stakes) -> None:
     if known.status == "completed":
         run.append(ev.StepCompleted(at=run.now_us(), path=path, output=known.output))
     else:
         message = known.failure.message if known.failure else f"the child execution was {known.status}"
-        failure = known.failure or Failure(category="tool", message=message, happened="known")
-        run.append(ev.StepFailed(at=run.now_us(), path=path, failure=failure))
+        _fail(run, path, known.failure or Failure(category="tool", message=message), stakes)
 
 
 _CHILD_ENDS = ("completed", "failed", "stopped")

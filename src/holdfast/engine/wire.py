@@ -1,4 +1,4 @@
-"""Events and states as the world outside sees them: plain dictionaries with fixed keys, as in docs/events.md."""
+"""Events and states as the world outside sees them: plain dictionaries with fixed keys (docs/reference/events.md)."""
 
 from __future__ import annotations
 

@@ -120,6 +120,10 @@ class Log:
         if self.on_lost is not None:
             self.on_lost(error)
 
+    def ahead(self) -> int:
+        """Events that are folded but not yet on disk."""
+        return self.state.seq - self.durable_seq
+
     def is_durable(self) -> bool:
         return self.durable_seq == self.state.seq and self.error is None
 

@@ -13,8 +13,6 @@ from contextlib import suppress
 from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.journal.store import Store, Write, Written
 
-PENDING_MAX = 100_000  # writes not yet on disk; beyond this, whoever wants more waits
-
 RELEASED_AT_ONCE = 128
 
 Done = Callable[[Written | HoldfastError], None]
@@ -69,10 +67,6 @@ class Writer:
 
         self.submit(write, done)
         return await future
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.batch.writes) >= PENDING_MAX
 
     async def flush(self) -> None:
         """Wait until everything submitted so far is durable, or has failed."""

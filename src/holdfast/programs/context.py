@@ -21,6 +21,7 @@ from msgspec import Raw
 from holdfast.core.durations import parse_duration, parse_moment
 from holdfast.core.errors import StepFailed, UsageError
 from holdfast.core.failure import Failure
+from holdfast.core.inputs import INPUT_TYPES, InputType
 from holdfast.core.policy import DEFAULT_POLICY, Effect, StepPolicy
 from holdfast.engine.program import ChildTask, FallbackTool, Outcome, StepCall, Steps
 from holdfast.tools.call import Call
@@ -114,15 +115,16 @@ class Context:
         due_at = None if limit is None else self._steps.now_us() + int(parse_duration(limit) * 1e6)
         return msgspec.json.decode(_value(path, await self._steps.wait_event(path, event, due_at)))
 
-    def ask(self, message: str, *, schema: Mapping[str, Any] | None = None, name: str | None = None) -> Awaitable[Any]:
-        """Ask a person and return the answer."""
+    def ask(self, message: str, *, type: InputType = "any", name: str | None = None) -> Awaitable[Any]:
+        """Ask a person and return the answer, which must be of the type asked for."""
         path = self._path("ask", name)
-        return self._ask(path, message, schema)
+        return self._ask(path, message, type)
 
-    async def _ask(self, path: str, message: str, schema: Mapping[str, Any] | None) -> Any:
-        self._steps.expect(path, "human.ask")
-        wanted = Raw(encode(schema)) if schema is not None else Raw(b"null")
-        return msgspec.json.decode(_value(path, await self._steps.ask(path, message, wanted)))
+    async def _ask(self, path: str, message: str, wanted: InputType) -> Any:
+        if wanted not in INPUT_TYPES:
+            raise UsageError(f"ask: there is no type {wanted!r}; there are: {', '.join(INPUT_TYPES)}")
+        outcome = await self._steps.ask(path, message, Raw(encode({"type": wanted})))
+        return msgspec.json.decode(_value(path, outcome))
 
     # ---- side by side -------------------------------------------------------------------------------------------
 

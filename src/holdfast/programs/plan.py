@@ -24,7 +24,7 @@ from holdfast.core.failure import Failure, describe
 from holdfast.core.plan import ForEach, Plan, PlanStep
 from holdfast.core.policy import FOR_EACH_ITEMS_MAX, Approval
 from holdfast.core.schedule import Schedule
-from holdfast.engine.program import ChildTask, FallbackTool, Outcome, StepCall, Steps
+from holdfast.engine.program import ChildTask, FallbackTool, Outcome, Stakes, StepCall, Steps
 from holdfast.tools.registry import Registry
 from holdfast.tools.values import encode
 
@@ -115,7 +115,7 @@ class _Walker:
 
     # ---- one step -----------------------------------------------------------------------------------------------
 
-    async def take(self, step: PlanStep, path: str, values: Values, affects: Callable[[], tuple[str, ...]]) -> Outcome:
+    async def take(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
         """A step with its condition and its items, from asking to outcome."""
         recorded = self.steps.state.steps.get(path)
         try:
@@ -124,32 +124,34 @@ class _Walker:
             elif recorded is not None and recorded.status == "skipped":
                 pass
             elif step.for_each is not None:
-                return await self._for_each(step, step.for_each, path, values, affects)
+                return await self._for_each(step, step.for_each, path, values, stakes)
             else:
-                return await self.do(step, path, values, affects)
+                return await self.do(step, path, values, stakes)
         except (ToolError, UsageError) as error:  # an expression or value that cannot be used
-            return self._failed(step, path, describe(error), affects)
+            return self._failed(step, path, describe(error), stakes)
         return Outcome(status="skipped", reason=self.steps.state.steps[path].reason)
 
-    def _failed(self, step: PlanStep, path: str, failure: Failure, affects: Callable[[], tuple[str, ...]]) -> Outcome:
-        failure = msgspec.structs.replace(failure, affects=affects() if step.critical else ())
+    def _failed(self, step: PlanStep, path: str, failure: Failure, stakes: Stakes) -> Outcome:
+        failure = stakes.described(failure)
         self.steps.fail(path, failure, critical=step.critical)
         return Outcome(status="failed", failure=failure)
 
-    async def do(self, step: PlanStep, path: str, values: Values, affects: Callable[[], tuple[str, ...]]) -> Outcome:
+    async def do(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
         match step.kind:
             case "tool":
-                return await self._tool(step, path, values, affects)
+                return await self._tool(step, path, values, stakes)
             case "plan":
                 return await self._milestone(step, path, values)
             case "wait":
-                return await self._wait(step, path, values)
+                return await self._wait(step, path, values, stakes)
             case "approval":
-                return await self.steps.approve(path, _approval(step, values), title=_title(step, values))
+                return await self.steps.approve(
+                    path, _approval(step, values), title=_title(step, values), stakes=stakes
+                )
             case "child":
-                return await self._child(step, path, values)
+                return await self._child(step, path, values, stakes)
 
-    async def _tool(self, step: PlanStep, path: str, values: Values, affects: Callable[[], tuple[str, ...]]) -> Outcome:
+    async def _tool(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
         try:
             tool = self.registry.get(step.tool)
         except NotFound as error:
@@ -176,8 +178,7 @@ class _Walker:
                 policy=policy,
                 fallbacks=fallbacks,
                 title=_title(step, values),
-                critical=step.critical,
-                affects=affects if step.critical else None,
+                stakes=stakes,
             )
         )
 
@@ -193,34 +194,32 @@ class _Walker:
         self.steps.close(path, output)
         return Outcome(status="completed", output=output)
 
-    async def _wait(self, step: PlanStep, path: str, values: Values) -> Outcome:
+    async def _wait(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
         wait = step.wait
         assert wait is not None
         now = self.steps.now_us()
         if wait.event is not None:
             limit = wait.timeout.render(values) if wait.timeout is not None else None
             due_at = now + int(parse_duration(limit) * 1e6) if limit is not None else None
-            return await self.steps.wait_event(path, as_text(wait.event.render(values)), due_at)
+            return await self.steps.wait_event(path, as_text(wait.event.render(values)), due_at, stakes)
         if wait.until is not None:
             return await self.steps.sleep(path, parse_moment(wait.until.render(values)))
         assert wait.duration is not None
         return await self.steps.sleep(path, now + int(parse_duration(wait.duration.render(values)) * 1e6))
 
-    async def _child(self, step: PlanStep, path: str, values: Values) -> Outcome:
+    async def _child(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
         recorded = self.steps.state.steps.get(path)
         if recorded is None or recorded.status not in ("completed", "failed"):
             inputs = cast("dict[str, Any]", step.arguments.render(values))
             await self.steps.start_child(path, lambda: self.make_child(path, step.start, inputs))
-        child = await self.steps.wait_child(path)
+        child = await self.steps.wait_child(path, stakes)
         if child.status == "completed":
             return Outcome(status="completed", output=await self.steps.value(child.output))
         return Outcome(status="failed", failure=self.steps.state.steps[path].failure)
 
     # ---- many items ---------------------------------------------------------------------------------------------
 
-    async def _for_each(
-        self, step: PlanStep, each: ForEach, path: str, values: Values, affects: Callable[[], tuple[str, ...]]
-    ) -> Outcome:
+    async def _for_each(self, step: PlanStep, each: ForEach, path: str, values: Values, stakes: Stakes) -> Outcome:
         recorded = self.steps.state.steps.get(path)
         if recorded is not None and recorded.status in ("completed", "failed"):
             output = await self.steps.value(recorded.output)
@@ -228,7 +227,7 @@ class _Walker:
                 return Outcome(status="completed", output=output)
             return Outcome(status="failed", failure=recorded.failure)
         names, items = await self._items(step, each, path, values)
-        outputs, failure = await _Items(self, step, path, values, affects).run(names, items, each.parallel)
+        outputs, failure = await _Items(self, step, path, values, stakes).run(names, items, each.parallel)
         if failure is not None:
             self.steps.fail(path, failure, critical=step.critical)
             return Outcome(status="failed", failure=failure)
@@ -267,14 +266,12 @@ class StepProblem(ToolError):
 class _Items:
     """The items of one for_each, a bounded number at a time."""
 
-    def __init__(
-        self, walker: _Walker, step: PlanStep, path: str, values: Values, affects: Callable[[], tuple[str, ...]]
-    ) -> None:
+    def __init__(self, walker: _Walker, step: PlanStep, path: str, values: Values, stakes: Stakes) -> None:
         self._walker = walker
         self._step = step
         self._path = path
         self._values = values
-        self._affects = affects
+        self._stakes = stakes
         self._names: list[str] = []
         self._items: list[Any] = []
         self._outputs: list[bytes] = []
@@ -306,7 +303,7 @@ class _Items:
         path = f"{self._path}[{self._names[index]}]"
         values = self._values.new_child({"item": self._items[index], "index": index})
         try:
-            outcome = await self._walker.do(self._step, path, values, self._affects)
+            outcome = await self._walker.do(self._step, path, values, self._stakes)
         except (ToolError, UsageError) as error:
             failure = describe(error)
             self._walker.steps.fail(path, failure, critical=self._step.critical)
@@ -375,7 +372,8 @@ class _Level:
         async def take() -> None:
             path = self._prefix + step.id
             try:
-                outcome = await self._walker.take(step, path, self._values, lambda: self._affected_by(step))
+                stakes = Stakes(critical=step.critical, affects=lambda: self._affected_by(step))
+                outcome = await self._walker.take(step, path, self._values, stakes)
                 self._ended.append((step, outcome))
             except BaseException as error:
                 self._error = self._error or error

@@ -46,7 +46,7 @@ class Call:
 
     __slots__ = ("_host", "_loop", "attempt", "execution_id", "folder", "key", "notes", "path")
 
-    def __init__(  # noqa: PLR0913, PLR0917 — one made per step: each keyword would cost
+    def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
         self,
         execution_id: str,
         path: str,
