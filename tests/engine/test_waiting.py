@@ -173,7 +173,7 @@ async def test_wait_until_a_moment_that_has_passed_is_over_at_once() -> None:
 async def test_question_is_answered_by_a_person(tmp_path: Path) -> None:
     @holdfast.function
     async def ask(ctx: holdfast.Context) -> Any:
-        return await ctx.ask("How many?", schema={"type": "integer"})
+        return await ctx.ask("How many?", type="integer")
 
     async with engine_at(tmp_path, functions=[ask], limits=HURRY) as engine:
         run = await engine.start(ask)

@@ -186,7 +186,11 @@ async def test_closing_leaves_no_thread_behind(tmp_path: Path) -> None:
     await store.commit([Sample(1).new])
     await store.heads(Query())
     await store.close()
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast-")]
+    assert not [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name.startswith(("holdfast-writer", "holdfast-reader"))
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

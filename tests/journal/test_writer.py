@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import HoldfastError, StoreCorrupted, StoreUnavailable
-from holdfast.journal import writer as writer_module
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Written
 from holdfast.journal.writer import RELEASED_AT_ONCE, Writer
@@ -196,16 +195,4 @@ async def test_a_great_many_waiters_are_all_let_go() -> None:
     await turns()
     store.gate.set()
     await asyncio.gather(*flushes)
-    await writer.close()
-
-
-async def test_a_writer_with_too_much_before_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "PENDING_MAX", 2)
-    writer = Writer(MemoryStore())
-    writer.submit(Sample(1).new)
-    assert not writer.is_full
-    writer.submit(Sample(2).new)
-    assert writer.is_full
-    await writer.flush()
-    assert not writer.is_full
     await writer.close()

@@ -367,13 +367,14 @@ def _step_retrying(state: Execution, event: ev.StepRetrying) -> None:
     _end_attempt(step, event, "failed", event.failure)
     step.failure = event.failure
     step.due_at = event.due_at
+    changed = (event.reduced, event.refreshed) != (step.reduced, step.refreshed)
     step.reduced, step.refreshed = event.reduced, event.refreshed
     if event.fallback != step.fallback:
         step.fallback = event.fallback
         step.retries = 0  # a new tool starts with a clean slate
     elif event.failure.category == "rate_limit":
         step.rate_limit_waits += 1
-    elif not (event.reduced or event.refreshed):
+    elif not changed:
         step.retries += 1
 
 
