@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from itertools import pairwise
 
 from common import print_result, read, scratch_engine
 
@@ -35,7 +36,7 @@ def main() -> None:
     parser.add_argument("--executions", type=int, default=100_000, help="steps in the one execution")
     steps: int = parser.parse_args().executions
     asyncio.run(measure(steps))
-    windows = [later - earlier for earlier, later in zip(marks, marks[1:], strict=False)]
+    windows = [later - earlier for earlier, later in pairwise(marks)]
     # A window is short and a neighbour's noise long: the middle of three on each side.
     first, last = sorted(windows[:3])[1], sorted(windows[-3:])[1]
     print_result(

@@ -1,7 +1,7 @@
 """One execution, one step after the other, each on disk before the next: as a share of bare commits of the same bytes.
 
-Bare commits and steps take turns in short rounds, so that a noisy neighbour disturbs both alike; the share is the median
-over the rounds.
+Bare commits and steps take turns in short rounds, so that a noisy neighbour disturbs both alike; the share is the
+median over the rounds.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ async def test_sleeping_and_waiting_for_events() -> None:
         await ctx.sleep(0.001, name="nap")
         await ctx.sleep_until(datetime.now(UTC) - timedelta(days=1))
         await ctx.sleep_until("2020-01-01T00:00:00Z")
-        with pytest.raises(holdfast.StepFailed, match='wait_for.never: no event "never" arrived in time'):
+        with pytest.raises(holdfast.StepFailed, match=r'wait_for\.never: no event "never" arrived in time'):
             await ctx.wait_for("never", timeout=0.01)
         return await ctx.wait_for("go", timeout="1h")
 
