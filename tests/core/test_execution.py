@@ -114,6 +114,15 @@ def test_retries_and_rate_limits_are_counted_apart() -> None:
     assert (found.due_at, found.fallback, found.status) == (None, 1, "running")
 
 
+def test_retries_after_a_refresh_are_counted_and_the_refresh_is_not() -> None:
+    refreshed = ev.StepRetrying(at=6, path="a", failure=BROKEN, due_at=9, refreshed=True)
+    state = running(step("a"), refreshed)
+    assert state.steps["a"].retries == 0
+    for count in (1, 2):
+        fold([step("a", refreshed=True), refreshed], state)
+        assert state.steps["a"].retries == count
+
+
 def test_a_request_belongs_to_its_step_until_the_step_goes_on() -> None:
     state = running(ev.StepWaiting(at=6, path="publish", reason="approval"), approval())
     assert [asked.request.id for asked in state.open_requests()] == ["r1"]

@@ -119,6 +119,27 @@ async def test_an_answer_without_events_is_durable_when_durable_returns() -> Non
     await writer.close()
 
 
+async def test_durable_waits_for_the_last_of_several_entries() -> None:
+    store = GatedStore()
+    writer = Writer(store)
+    log = await new_log(store, writer)
+    command = Command(id="c1", execution_id="e1", verb="resume", at=1)
+    await writer.write(command)
+    store.gate.clear()
+    log.append(received())
+    await turns()
+    log.append(answers=[sample_answer(command)])  # no event, and already the next batch
+    waiting = asyncio.create_task(log.durable())
+    store.gate.set()
+    store.gate.clear()  # lets exactly the commit go that waits
+    await turns(20)
+    assert (log.durable_seq, waiting.done()) == (2, False)
+    store.gate.set()
+    await waiting
+    assert await store.answer("c1") is not None
+    await writer.close()
+
+
 async def test_the_head_follows_the_status_and_is_released() -> None:
     store = MemoryStore()
     writer = Writer(store)

@@ -36,13 +36,13 @@ def _by(event: Wired) -> str:
     return who + (f": {event['why']}" if event.get("why") else "")
 
 
-def waiting_for(reasons: Iterable[Wired]) -> str:
-    """`an approval (publish) and an event (go)`."""
+def waiting_for(reasons: Iterable[Wired], since: str | None = None) -> str:
+    """`an approval (publish) and an event (go)`; times are seen from the moment `since`, or from now."""
     parts: list[str] = []
     for reason in reasons:
         words = _WAITING_WORDS.get(reason["kind"], reason["kind"])
         name = reason["name"] if reason["kind"] == "event" else reason["path"]
-        due = f" {distance(reason['due_at'])}" if reason["kind"] == "timer" and reason.get("due_at") else ""
+        due = f" {distance(reason['due_at'], since)}" if reason["kind"] == "timer" and reason.get("due_at") else ""
         parts.append(f"{words}{f' ({name})' if name else ''}{due}")
     return " and ".join(parts) or "nothing"
 
@@ -72,7 +72,7 @@ def _step_failed(event: Wired) -> str:
 
 
 def _step_retrying(event: Wired) -> str:
-    next_one = distance(event["due_at"])
+    next_one = distance(event["due_at"], event["at"])
     return f"{event['path']}: attempt {event['attempt']} failed, next {next_one}: {value(event['error'])}"
 
 
@@ -90,9 +90,9 @@ _LINES: dict[str, Callable[[Wired], str]] = {
     "task:created": lambda e: f"{e['title'] or e['program']['name']} is execution {e['task_id']}",
     "task:started": _started,
     "task:recovered": lambda _: "taken over: the process that drove it is gone",
-    "task:waiting": lambda e: f"waiting for {waiting_for(e['reasons'])}",
+    "task:waiting": lambda e: f"waiting for {waiting_for(e['reasons'], e['at'])}",
     "task:paused": lambda e: f"paused{_by(e)}",
-    "task:pause_expiring": lambda e: f"the pause ends {distance(e['due_at'])}: it will {e['then']}",
+    "task:pause_expiring": lambda e: f"the pause ends {distance(e['due_at'], e['at'])}: it will {e['then']}",
     "task:resumed": lambda e: f"resumed{_by(e)}",
     "task:interrupted": lambda e: f"interrupted{_by(e)}",
     "task:stopped": lambda e: f"stopped{_by(e)}",

@@ -89,12 +89,12 @@ def local_time(text: str | None) -> str:
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""
 
 
-def distance(text: str | None) -> str:
-    """`3 min 10 s ago` or `in 2 h 05 min`, from now."""
+def distance(text: str | None, since: str | None = None) -> str:
+    """`3 min 10 s ago` or `in 2 h 05 min`, seen from the moment `since`, or from now."""
     at = moment(text)
     if at is None:
         return ""
-    seconds = (at - datetime.now(UTC)).total_seconds()
+    seconds = (at - (moment(since) or datetime.now(UTC))).total_seconds()
     return f"in {duration(seconds)}" if seconds > 0 else f"{duration(-seconds)} ago"
 
 
