@@ -43,6 +43,7 @@ class Driver:
         self._program = program
         self._slot = slot
         self._task: asyncio.Task[None] | None = None
+        self._stubborn = False
         self._over = asyncio.Event()
         self.finished = asyncio.Event()  # everything is let go of
         self._active = 0
@@ -128,7 +129,8 @@ class Driver:
             await self.log.durable()
         if self.log.error is not None and self.problem is None:
             self.problem = self.log.error
-        self.log.error = self.log.error or Fenced()  # a tool that would not be cancelled finds the door closed
+        if self._stubborn:  # a tool that would not be cancelled finds the door closed
+            self.log.error = self.log.error or Fenced()
         self._slot.release()
         self.finished.set()
         self.services.feed.notify(self.state.id)
@@ -138,7 +140,8 @@ class Driver:
         if task is None or task.done():
             return
         task.cancel()
-        await asyncio.wait({task}, timeout=self.services.limits.interrupt_grace_s)
+        _, running = await asyncio.wait({task}, timeout=self.services.limits.interrupt_grace_s)
+        self._stubborn = bool(running)
 
     # ---- the journal --------------------------------------------------------------------------------------------
 

@@ -59,8 +59,6 @@ def _kept(events: Sequence[ev.AnyEvent], now_us: int) -> list[ev.Event]:
     for event in events:
         if isinstance(event, ev.StepCompleted) and event.path in done and event.path in opened:
             kept.append(_at(_without_event(event), now_us))
-        elif isinstance(event, ev.ChildStarted | ev.ChildEnded) and event.path in done:
-            kept.append(_at(event, now_us))
     return _parents_last(kept)
 
 

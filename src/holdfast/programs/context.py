@@ -123,6 +123,7 @@ class Context:
     async def _ask(self, path: str, message: str, wanted: InputType) -> Any:
         if wanted not in INPUT_TYPES:
             raise UsageError(f"ask: there is no type {wanted!r}; there are: {', '.join(INPUT_TYPES)}")
+        self._steps.expect(path, "human.ask")
         outcome = await self._steps.ask(path, message, Raw(encode({"type": wanted})))
         return msgspec.json.decode(_value(path, outcome))
 
