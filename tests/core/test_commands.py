@@ -12,6 +12,7 @@ from core.histories import BROKEN, CREATED, TO_STATUS, approval, fold, opened, r
 from holdfast.core import events as ev
 from holdfast.core.commands import (
     DATA_BYTES_MAX,
+    MAILBOX_EVENTS_MAX,
     Command,
     Ruling,
     Verb,
@@ -20,7 +21,7 @@ from holdfast.core.commands import (
     encode_arguments,
     rule,
 )
-from holdfast.core.execution import Execution
+from holdfast.core.execution import Execution, Received
 from holdfast.core.lifecycle import Status
 
 DAY_US = 86_400_000_000
@@ -336,3 +337,23 @@ def test_reasons_are_told_in_words() -> None:
 @pytest.mark.parametrize("kind", get_args(ev.ReasonKind))
 def test_every_reason_has_words(kind: ev.ReasonKind) -> None:
     assert describe_reasons(running(ev.TaskWaiting(at=3, reasons=(ev.Reason(kind=kind),)))) != "nothing"
+
+
+def test_the_same_answer_after_the_step_went_on_changes_nothing_and_another_comes_too_late() -> None:
+    state = fold(TO_STATUS["waiting"])
+    carry_out(state, ask(state, "approve", by="ada", step="publish"))
+    fold([ev.TaskStarted(at=91, because="woken"), ev.StepStarted(at=92, path="publish", tool="t")], state)
+    again = ask(state, "approve", step="publish")
+    assert (again.outcome, again.text) == ("unchanged", "publish was already granted by ada")
+    other = ask(state, "deny", step="publish")
+    assert (other.outcome, other.text) == ("refused", "publish was already granted by ada")
+
+
+def test_a_mailbox_that_nobody_empties_is_full_one_day() -> None:
+    state = running()
+    state.mailbox["go"] = [Received(1, Raw(b"1"))] * MAILBOX_EVENTS_MAX
+    ruling = ask(state, "send", name="go")
+    assert (ruling.outcome, ruling.text) == (
+        "refused",
+        "1,000 events wait to be taken already; no step has asked for them",
+    )

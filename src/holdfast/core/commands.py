@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
-from holdfast.core.execution import Asked, Execution, Step
+from holdfast.core.execution import Asked, Execution
 from holdfast.core.failure import Failure
 from holdfast.core.inputs import InputSpec, mismatch
 from holdfast.core.policy import PAUSE_TIMEOUT_S
@@ -25,6 +25,7 @@ Verb = Literal[
 Outcome = Literal["applied", "unchanged", "refused", "queued"]
 PASSED_DOWN: frozenset[str] = frozenset({"pause", "resume", "interrupt", "stop"})
 
+MAILBOX_EVENTS_MAX = 1000  # events from outside that no step has taken yet
 DATA_BYTES_MAX = 4 * 1024 * 1024  # what a command may carry
 
 
@@ -171,11 +172,9 @@ def _stop(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
 
 
 def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("approval",))
+    asked = _find(state, arguments.step, ("approval",), "granted")
     if isinstance(asked, Ruling):
         return asked
-    if asked.answered:
-        return _answered(asked, "granted")
     event = ev.ApprovalGranted(
         at=at,
         request_id=asked.request.id,
@@ -189,21 +188,17 @@ def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling
 
 
 def _deny(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("approval",))
+    asked = _find(state, arguments.step, ("approval",), "denied")
     if isinstance(asked, Ruling):
         return asked
-    if asked.answered:
-        return _answered(asked, "denied")
     event = ev.ApprovalDenied(at=at, request_id=asked.request.id, by=by, why=arguments.why)
     return _applied(f"denied {asked.request.path}", event)
 
 
 def _answer(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("question",))
+    asked = _find(state, arguments.step, ("question",), "answered")
     if isinstance(asked, Ruling):
         return asked
-    if asked.answered:
-        return _answered(asked, "answered")
     data = arguments.data or Raw(b"null")
     wrong = _misfit(asked.request, data)
     if wrong:
@@ -219,11 +214,9 @@ def _misfit(request: ev.Request, data: Raw) -> str:
 
 
 def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("doubt", "correction"))
+    asked = _find(state, arguments.step, ("doubt", "correction"), arguments.remedy)
     if isinstance(asked, Ruling):
         return asked
-    if asked.answered:
-        return _answered(asked, arguments.remedy)
     offered = asked.request.remedies
     if arguments.remedy not in offered:
         return _refused(f"{asked.request.path} can be resolved with {', '.join(offered)}; not with {arguments.remedy}")
@@ -231,13 +224,14 @@ def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling
     return _applied(f"resolved {asked.request.path}: {arguments.remedy}", event)
 
 
-def _answered(asked: Asked, wanted: str) -> Ruling:
-    said = f"{asked.request.path} was already {asked.remedy}{_by(asked.by)}"
-    return _unchanged(said) if asked.remedy == wanted else _refused(said)
+def _decided(path: str, said: str, by: str, wanted: str) -> Ruling:
+    """The same answer again changes nothing; another one comes too late."""
+    text = f"{path} was already {said}{_by(by)}"
+    return _unchanged(text) if said == wanted else _refused(text)
 
 
-def _find(state: Execution, wanted: str, kinds: tuple[str, ...]) -> Asked | Ruling:
-    """The request meant by a step's path or a request's id; without either, the only open one."""
+def _find(state: Execution, wanted: str, kinds: tuple[str, ...], remedy: str) -> Asked | Ruling:
+    """The open request meant by a step's path or a request's id; without either, the only open one."""
     if state.is_ended:
         return _ended(state)
     fitting = [asked for asked in state.requests.values() if asked.request.kind in kinds]
@@ -250,17 +244,16 @@ def _find(state: Execution, wanted: str, kinds: tuple[str, ...]) -> Asked | Ruli
         return _refused(f"there is no open {' or '.join(kinds)} request")
     for asked in fitting:
         if wanted in (asked.request.id, asked.request.path):
-            return asked
+            return _decided(asked.request.path, asked.remedy, asked.by, remedy) if asked.answered else asked
     step = state.steps.get(wanted)
     if step is None:
         still_open = sorted(a.request.path for a in fitting if not a.answered)
         hint = f"; open: {', '.join(still_open)}" if still_open else ""
         return _refused(f"there is no {' or '.join(kinds)} request for {wanted}{hint}")
-    return _refused(_nothing_to_settle(step, kinds))
-
-
-def _nothing_to_settle(step: Step, kinds: tuple[str, ...]) -> str:
-    return f"step {step.path} is {step.status}; it has no open {' or '.join(kinds)} request"
+    kind, said, by = step.decided
+    if kind in kinds:
+        return _decided(step.path, said, by, remedy)
+    return _refused(f"step {step.path} is {step.status}; it has no open {' or '.join(kinds)} request")
 
 
 # ---- outside and family ----------------------------------------------------------------------------------------
@@ -269,6 +262,8 @@ def _nothing_to_settle(step: Step, kinds: tuple[str, ...]) -> str:
 def _send(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     if state.is_ended:
         return _ended(state)
+    if sum(len(waiting) for waiting in state.mailbox.values()) >= MAILBOX_EVENTS_MAX:
+        return _refused(f"{MAILBOX_EVENTS_MAX:,} events wait to be taken already; no step has asked for them")
     event = ev.EventReceived(at=at, name=arguments.name, data=arguments.data or Raw(b"null"), by=by)
     return _applied(f"received {arguments.name}", event)
 

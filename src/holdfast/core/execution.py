@@ -52,6 +52,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     name: str = ""  # the event it waits for
     due_at: int | None = None
     request_id: str = ""
+    decided: tuple[str, str, str] = ("", "", "")  # the last request about it: its kind, what was said, and by whom
     cached: bool = False
     by: str = ""
     notes: ev.MaybeRaw = UNSET
@@ -429,6 +430,9 @@ def _answer(state: Execution, request_id: str, remedy: str, by: str, why: str = 
         raise StoreCorrupted(f"execution {state.id}: an answer to request {request_id}, which is not open")
     asked.answered = True
     asked.remedy, asked.by, asked.why, asked.data = remedy, by, why, data
+    step = state.steps.get(asked.request.path)
+    if step is not None:
+        step.decided = (asked.request.kind, remedy, by)
 
 
 def _granted(state: Execution, event: ev.ApprovalGranted) -> None:
