@@ -13,6 +13,7 @@ Effect = Literal["read", "idempotent", "once"]
 DoubtPolicy = Literal["ask", "verify", "retry", "fail"]
 OnError = Literal["ask", "fail"]
 
+HOOK_TIMEOUT_S = 60.0  # a tool's verify, reduce and refresh
 STEP_TIMEOUT_S = 3600.0  # an hour: longer work should say so, and forgotten work should end
 RETRIES = 3
 BACKOFF_FIRST_S = 1.0

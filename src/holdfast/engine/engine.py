@@ -73,6 +73,7 @@ class Engine:
 
     async def open(self) -> None:
         self._liveness.register(self.services.driver)
+        self._liveness.tidy(await self.services.store.drivers())
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="holdfast-keeper")
 
     # ---- starting -----------------------------------------------------------------------------------------------

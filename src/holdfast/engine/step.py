@@ -36,7 +36,7 @@ from holdfast.core.failure import (
     decide,
     describe,
 )
-from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, STEP_TIMEOUT_S, Effect
+from holdfast.core.policy import HOOK_TIMEOUT_S, RUN_AHEAD_EVENTS_MAX, STEP_TIMEOUT_S, Effect
 from holdfast.engine.program import Outcome, StepCall
 from holdfast.engine.requests import ask_for_approval, ask_for_correction, ask_in_doubt, denied
 from holdfast.journal.store import CacheItem
@@ -341,14 +341,16 @@ class _Runner:
         """The same with less, as the tool says; a tool that cannot say is asked for the same again."""
         tool, call = self.call.tool, self.run.make_call(step.path, step.attempt, step.notes)
         try:
-            return encode(await tool.run_reduce(tool.validate(msgspec.json.decode(arguments)), call))
+            async with asyncio.timeout(HOOK_TIMEOUT_S):
+                return encode(await tool.run_reduce(tool.validate(msgspec.json.decode(arguments)), call))
         except Exception:
             return arguments
 
     async def _refresh(self, step: Step, arguments: bytes) -> None:
         tool, call = self.call.tool, self.run.make_call(step.path, step.attempt, step.notes)
         with suppress(Exception):  # if it did not help, the next attempt says so
-            await tool.run_refresh(tool.validate(msgspec.json.decode(arguments)), call)
+            async with asyncio.timeout(HOOK_TIMEOUT_S):
+                await tool.run_refresh(tool.validate(msgspec.json.decode(arguments)), call)
 
     # ---- ways out -----------------------------------------------------------------------------------------------
 
@@ -359,7 +361,8 @@ class _Runner:
         arguments = await self._arguments_of(step)
         output = b"null"
         try:
-            verdict = await tool.run_verify(tool.validate(msgspec.json.decode(arguments)), call)
+            async with asyncio.timeout(HOOK_TIMEOUT_S):
+                verdict = await tool.run_verify(tool.validate(msgspec.json.decode(arguments)), call)
             if isinstance(verdict, Happened):
                 output = tool.output(verdict.output)
         except Exception:

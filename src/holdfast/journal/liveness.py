@@ -10,6 +10,7 @@ import fcntl
 import os
 import re
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +29,10 @@ class Liveness(Protocol):
     def is_dead(self, driver: str) -> bool: ...
 
     def release(self, driver: str) -> None: ...
+
+    def tidy(self, holders: Collection[str]) -> None:
+        """Forget the dead who hold nothing any more."""
+        ...
 
 
 class LockFiles:
@@ -72,6 +77,11 @@ class LockFiles:
         finally:
             os.close(handle)
         return True
+
+    def tidy(self, holders: Collection[str]) -> None:
+        for driver in self.everybody():
+            if driver not in holders:
+                self.forget(driver)
 
     def everybody(self) -> list[str]:
         """All drivers with a file here, dead or alive."""
@@ -125,6 +135,9 @@ class InProcess:
 
     def release(self, driver: str) -> None:
         self._alive.discard(driver)
+
+    def tidy(self, holders: Collection[str]) -> None:
+        """Nothing is left behind."""
 
 
 def _known() -> set[str]:

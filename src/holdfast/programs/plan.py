@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.durations import parse_duration, parse_moment
-from holdfast.core.errors import NotFound, StepFailed, ToolError, UsageError
+from holdfast.core.errors import Misconfigured, NotFound, StepFailed, ToolError, UsageError
 from holdfast.core.execution import Execution
 from holdfast.core.expressions import as_text
 from holdfast.core.failure import Failure, describe
@@ -25,7 +25,9 @@ from holdfast.core.plan import ForEach, Plan, PlanStep
 from holdfast.core.policy import FOR_EACH_ITEMS_MAX, Approval
 from holdfast.core.schedule import Schedule
 from holdfast.engine.program import ChildTask, FallbackTool, Outcome, Stakes, StepCall, Steps
+from holdfast.tools.options import Options
 from holdfast.tools.registry import Registry
+from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
 
 _NO_TOOL = "its tool is not there"  # begins the reason of a skip, and says so again on a replay
@@ -164,9 +166,8 @@ class _Walker:
         if step.approval is not None:
             policy = msgspec.structs.replace(policy, approval=_approval(step, values))
         fallbacks = tuple(
-            FallbackTool(self.registry.get(other.tool), other.arguments.render(values) if other.arguments else None)
+            FallbackTool(self._tool_or_gap(other.tool), other.arguments.render(values) if other.arguments else None)
             for other in step.fallbacks
-            if other.tool in self.registry.names()
         )
         if not step.critical and policy.on_error == "ask":
             policy = msgspec.structs.replace(policy, on_error="fail")  # what may fail needs nobody's correction
@@ -181,6 +182,10 @@ class _Walker:
                 stakes=stakes,
             )
         )
+
+    def _tool_or_gap(self, name: str) -> Tool[..., Any]:
+        """A fallback that is not there keeps its place in the list, since the journal counts by place."""
+        return self.registry.get(name) if name in self.registry.names() else _Gap(name)
 
     async def _milestone(self, step: PlanStep, path: str, values: Values) -> Outcome:
         self.steps.open(path, "plan", total=len(step.steps), title=_title(step, values))
@@ -419,6 +424,16 @@ def _seen(outcome: Outcome) -> dict[str, Any]:
     """A step as expressions see it."""
     error = outcome.failure.message if outcome.failure is not None else None
     return {"output": outcome.value(), "status": outcome.status, "error": error}
+
+
+class _Gap(Tool[..., Any]):
+    """In the place of a tool that this process does not have."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(lambda: None, Options(name=name, effect="read"))
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        raise Misconfigured(f"the tool {self.name} is not here")
 
 
 def _title(step: PlanStep, values: Values) -> str:
