@@ -8,8 +8,9 @@ from typing import get_args
 from msgspec import Raw
 
 from holdfast.core import events as ev
-from holdfast.core.execution import Execution, apply
+from holdfast.core.execution import Execution
 from holdfast.core.failure import Failure
+from holdfast.core.fold import apply
 from holdfast.core.policy import Concurrency
 
 CREATED = ev.TaskCreated(at=1, program=ev.Program(kind="plan", name="report"))

@@ -24,7 +24,8 @@ from core.histories import (
 )
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreCorrupted
-from holdfast.core.execution import ATTEMPTS_KEPT, Execution, Received, apply, parent_of, percent
+from holdfast.core.execution import ATTEMPTS_KEPT, Execution, Received, parent_of, percent
+from holdfast.core.fold import apply
 
 
 def test_the_long_history_holds_every_kind_of_event() -> None:

@@ -10,7 +10,8 @@ from msgspec import Raw
 from core.histories import BROKEN, CREATED, EVENT_TYPES, TO_STATUS, fold
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreCorrupted
-from holdfast.core.execution import Execution, Step, apply
+from holdfast.core.execution import Execution, Step
+from holdfast.core.fold import apply
 from holdfast.core.lifecycle import ENDS, NEW, STEP_ENDS, STEP_MOVES, TASK_MOVES, Move, Status, StepStatus, mermaid
 
 TASK_EVENTS: dict[str, ev.Event] = {

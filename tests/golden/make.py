@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from core.histories import ENDINGS, LONG, TO_STATUS, step
 from holdfast.core import events as ev
-from holdfast.core.execution import Execution, apply, percent
+from holdfast.core.execution import Execution, percent
+from holdfast.core.fold import apply
 from holdfast.journal.codec import CHAIN_START, Row, decode, link, make_row, make_snapshot, verify
 
 HERE = Path(__file__).parent

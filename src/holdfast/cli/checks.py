@@ -18,7 +18,8 @@ from msgspec import Raw
 from holdfast.cli import place
 from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
 from holdfast.core.events import TaskCreated
-from holdfast.core.execution import Execution, apply
+from holdfast.core.execution import Execution
+from holdfast.core.fold import apply
 from holdfast.core.lifecycle import ENDS
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.codec import decode, verify

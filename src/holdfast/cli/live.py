@@ -18,7 +18,8 @@ from holdfast.cli.text import STATUS_COLOURS, STEP_MARKS, duration
 from holdfast.cli.tree import label, tree
 from holdfast.cli.views import closing_lines
 from holdfast.core import events as ev
-from holdfast.core.execution import Execution, Step, apply, percent
+from holdfast.core.execution import Execution, Step, percent
+from holdfast.core.fold import apply
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.engine.feed import Watched
 

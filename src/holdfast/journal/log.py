@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from holdfast.core import events as ev
 from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import Fenced, HoldfastError, StoreCorrupted
-from holdfast.core.execution import Execution, apply
+from holdfast.core.execution import Execution
+from holdfast.core.fold import apply
 from holdfast.journal.blobs import Blobs
 from holdfast.journal.codec import CHAIN_START, Row, decode, make_row, make_snapshot, open_snapshot, verify
 from holdfast.journal.store import CacheItem, Entry, Head, HeadChange, NewExecution, Store, Stored, Written

@@ -1,0 +1,367 @@
+"""The fold: events in, one execution's state out. Nothing else may change an `Execution`.
+
+An event that cannot follow is refused and changes nothing, so that no bad history is ever built on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET
+
+from holdfast.core import events as ev
+from holdfast.core.errors import StoreCorrupted
+from holdfast.core.execution import ATTEMPTS_KEPT, Asked, Attempt, Child, Execution, Received, Step, parent_of
+from holdfast.core.failure import Failure
+from holdfast.core.lifecycle import STEP_MOVES, TASK_MOVES
+
+
+def apply(state: Execution, event: ev.Event, seq: int) -> None:
+    """Fold one event into the state. An event that cannot follow is refused: no bad history is ever built on."""
+    if seq != state.seq + 1:
+        raise StoreCorrupted(f"execution {state.id}: event {seq} follows event {state.seq}; numbers must have no gaps")
+    _FOLD[type(event)](state, event)
+    state.seq = seq
+    state.last_at = max(state.last_at, event.at)
+
+
+# ---- moving ----------------------------------------------------------------------------------------------------
+
+
+def _enter(state: Execution, tag: str) -> None:
+    move = TASK_MOVES[tag]
+    if state.status not in move.frm:
+        raise StoreCorrupted(f"execution {state.id}: {tag} cannot follow status {state.status}")
+    state.status = move.to
+    if move.to != "waiting":
+        state.reasons = ()
+    if move.to != "paused":
+        state.pause_until = None
+
+
+def _step(state: Execution, path: str, tag: str) -> Step:
+    step = state.steps.get(path)
+    status = "pending" if step is None else step.status
+    move = STEP_MOVES[tag]
+    if status not in move.frm:
+        raise StoreCorrupted(f"execution {state.id}: {tag} cannot follow status {status} of step {path}")
+    if step is None:
+        step = state.steps[path] = Step(path=path)
+    step.status = move.to  # pyright: ignore[reportAttributeAccessIssue] -- the table holds only step statuses
+    return step
+
+
+def _end_step(state: Execution, step: Step, at: int) -> None:
+    step.ended_at = at
+    step.due_at = None
+    step.arguments = UNSET
+    state.open_steps.discard(step.path)
+    if step.request_id:
+        state.requests.pop(step.request_id, None)
+        step.request_id = ""
+    parent = parent_of(step.path)
+    if not parent:
+        state.ended += 1
+    elif (container := state.steps.get(parent)) is not None:
+        container.ended += 1
+
+
+def _end_attempt(step: Step, event: Any, outcome: str, failure: Failure | None = None) -> None:
+    if not step.attempts or step.attempts[-1].outcome:
+        return
+    attempt = step.attempts[-1]
+    attempt.outcome = outcome
+    attempt.ended_at = event.at
+    attempt.duration_us = getattr(event, "duration_us", 0)
+    if failure is not None:
+        attempt.category = failure.category
+        attempt.message = failure.message
+
+
+# ---- the task --------------------------------------------------------------------------------------------------
+
+
+def _created(state: Execution, event: ev.TaskCreated) -> None:
+    _enter(state, "task:created")
+    state.created = event
+    state.title = event.title
+    state.total = event.total
+
+
+def _started(state: Execution, event: ev.TaskStarted) -> None:
+    _enter(state, "task:started")
+    state.by = state.why = ""
+    state.pause_announced = False
+    if not state.started_at:
+        state.started_at = event.at
+
+
+def _recovered(state: Execution, event: ev.TaskRecovered) -> None:
+    state.recoveries += 1
+
+
+def _waiting(state: Execution, event: ev.TaskWaiting) -> None:
+    _enter(state, "task:waiting")
+    state.reasons = event.reasons
+
+
+def _paused(state: Execution, event: ev.TaskPaused) -> None:
+    _enter(state, "task:paused")
+    state.by, state.why = event.by, event.why
+    state.pause_until, state.on_pause_timeout = event.until, event.on_timeout
+
+
+def _pause_expiring(state: Execution, event: ev.TaskPauseExpiring) -> None:
+    state.pause_announced = True
+
+
+def _resumed(state: Execution, event: ev.TaskResumed) -> None:
+    state.by, state.why = event.by, event.why
+    state.accepted = (*state.accepted, *event.forced)
+
+
+def _interrupted(state: Execution, event: ev.TaskInterrupted) -> None:
+    _enter(state, "task:interrupted")
+    state.by, state.why = event.by, event.why
+
+
+def _task_end(state: Execution, at: int) -> None:
+    state.ended_at = at
+    state.requests.clear()
+    state.mailbox.clear()
+
+
+def _stopped(state: Execution, event: ev.TaskStopped) -> None:
+    _enter(state, "task:stopped")
+    state.by, state.why = event.by, event.why
+    _task_end(state, event.at)
+
+
+def _completed(state: Execution, event: ev.TaskCompleted) -> None:
+    _enter(state, "task:completed")
+    state.output = event.output
+    _task_end(state, event.at)
+
+
+def _error(state: Execution, event: ev.TaskError) -> None:
+    _enter(state, "task:error")
+    state.failure = event.failure
+    state.failed_path = event.path
+    _task_end(state, event.at)
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------
+
+
+def _step_started(state: Execution, event: ev.StepStarted) -> None:
+    step = _step(state, event.path, "step:started")
+    if step.attempts and not step.attempts[-1].outcome:
+        step.attempts[-1].outcome = "lost"  # its driver died before it could say
+    step.tool, step.kind, step.effect = event.tool, event.kind, event.effect
+    step.digest, step.arguments = event.digest, event.arguments
+    step.attempt, step.total, step.title = event.attempt, event.total, event.title
+    step.fallback, step.reduced, step.refreshed = event.fallback, event.reduced, event.refreshed
+    step.due_at = None
+    step.reason = ""
+    step.started_at = event.at
+    state.open_steps.add(event.path)
+    if event.kind in ("tool", "code"):
+        if len(step.attempts) >= ATTEMPTS_KEPT:
+            del step.attempts[1]  # the first and the newest are the ones people look at
+        attempt = Attempt(number=event.attempt, tool=event.tool, started_at=event.at)
+        step.attempts = [*step.attempts, attempt] if step.attempts else [attempt]
+    if step.request_id:
+        state.requests.pop(step.request_id, None)
+        step.request_id = ""
+
+
+def _step_waiting(state: Execution, event: ev.StepWaiting) -> None:
+    step = _step(state, event.path, "step:waiting")
+    step.reason = event.reason
+    step.due_at = event.due_at
+    step.name = event.name
+    step.tool = event.tool or step.tool
+    step.kind = event.kind
+    state.open_steps.add(event.path)
+
+
+def _step_completed(state: Execution, event: ev.StepCompleted) -> None:
+    step = _step(state, event.path, "step:completed")
+    _end_attempt(step, event, "completed")
+    step.output = event.output
+    step.failure = None
+    step.reason = ""
+    step.cached = event.cached
+    step.by = event.by
+    if event.consumed:
+        _take(state, step.name, event.consumed)
+    _end_step(state, step, event.at)
+
+
+def _take(state: Execution, name: str, seq: int) -> None:
+    left = [received for received in state.mailbox.get(name, []) if received.seq != seq]
+    if left:
+        state.mailbox[name] = left
+    else:
+        state.mailbox.pop(name, None)
+
+
+def _step_failed(state: Execution, event: ev.StepFailed) -> None:
+    step = _step(state, event.path, "step:failed")
+    _end_attempt(step, event, "failed", event.failure)
+    step.failure = event.failure
+    step.critical = event.critical
+    step.by = event.by
+    _end_step(state, step, event.at)
+
+
+def _step_retrying(state: Execution, event: ev.StepRetrying) -> None:
+    step = _step(state, event.path, "step:retrying")
+    _end_attempt(step, event, "failed", event.failure)
+    step.failure = event.failure
+    step.due_at = event.due_at
+    changed = (event.reduced, event.refreshed) != (step.reduced, step.refreshed)
+    step.reduced, step.refreshed = event.reduced, event.refreshed
+    if event.fallback != step.fallback:
+        step.fallback = event.fallback
+        step.retries = 0  # a new tool starts with a clean slate
+    elif event.failure.category == "rate_limit":
+        step.rate_limit_waits += 1
+    elif not changed:
+        step.retries += 1
+
+
+def _step_skipped(state: Execution, event: ev.StepSkipped) -> None:
+    step = _step(state, event.path, "step:skipped")
+    step.reason = event.reason
+    step.by = event.by
+    _end_step(state, step, event.at)
+
+
+def _step_interrupted(state: Execution, event: ev.StepInterrupted) -> None:
+    step = _step(state, event.path, "step:interrupted")
+    _end_attempt(step, event, "interrupted")
+
+
+def _step_in_doubt(state: Execution, event: ev.StepInDoubt) -> None:
+    step = _step(state, event.path, "step:in_doubt")
+    _end_attempt(step, event, "unknown")
+    step.reason = event.why
+
+
+def _step_noted(state: Execution, event: ev.StepNoted) -> None:
+    _known_step(state, event.path, "step:noted").notes = event.data
+
+
+def _step_diverged(state: Execution, event: ev.StepDiverged) -> None:
+    _known_step(state, event.path, "step:diverged").diverged = True
+
+
+def _known_step(state: Execution, path: str, tag: str) -> Step:
+    step = state.steps.get(path)
+    if step is None:
+        raise StoreCorrupted(f"execution {state.id}: {tag} for {path}, which never started")
+    return step
+
+
+# ---- people ----------------------------------------------------------------------------------------------------
+
+
+def _asked(state: Execution, event: ev.ApprovalRequested | ev.RequestOpened) -> None:
+    request = event.request
+    state.requests[request.id] = Asked(request=request, opened_at=event.at)
+    step = state.steps.get(request.path)
+    if step is not None:
+        step.request_id = request.id
+        step.failure = request.failure or step.failure
+
+
+def _answer(state: Execution, request_id: str, remedy: str, by: str, why: str = "", data: ev.MaybeRaw = UNSET) -> None:
+    asked = state.requests.get(request_id)
+    if asked is None or asked.answered:
+        raise StoreCorrupted(f"execution {state.id}: an answer to request {request_id}, which is not open")
+    asked.answered = True
+    asked.remedy, asked.by, asked.why, asked.data = remedy, by, why, data
+    step = state.steps.get(asked.request.path)
+    if step is not None:
+        step.decided = (asked.request.kind, remedy, by)
+
+
+def _granted(state: Execution, event: ev.ApprovalGranted) -> None:
+    _answer(state, event.request_id, "granted", event.by, event.why, event.arguments)
+    if event.sticky:
+        state.sticky.add(state.requests[event.request_id].request.tool)
+
+
+def _denied(state: Execution, event: ev.ApprovalDenied) -> None:
+    _answer(state, event.request_id, "denied", event.by, event.why)
+
+
+def _expired(state: Execution, event: ev.ApprovalExpired) -> None:
+    _answer(state, event.request_id, "expired", "")
+
+
+def _request_answered(state: Execution, event: ev.RequestAnswered) -> None:
+    _answer(state, event.request_id, event.remedy, event.by, "", event.data)
+
+
+# ---- outside and family ----------------------------------------------------------------------------------------
+
+
+def _received(state: Execution, event: ev.EventReceived) -> None:
+    state.mailbox.setdefault(event.name, []).append(Received(state.seq + 1, event.data))
+
+
+def _child_started(state: Execution, event: ev.ChildStarted) -> None:
+    state.children[event.path] = Child(id=event.child_id, path=event.path)
+
+
+def _child_ended(state: Execution, event: ev.ChildEnded) -> None:
+    child = state.children.get(event.path)
+    if child is None or child.id != event.child_id:
+        raise StoreCorrupted(
+            f"execution {state.id}: child:ended for {event.child_id}, which {event.path} never started"
+        )
+    child.status, child.output, child.failure = event.status, event.output, event.failure
+
+
+def _extended(state: Execution, event: ev.PlanExtended) -> None:
+    state.extensions.append(event.steps)
+    state.total += event.count
+
+
+_FOLD: dict[type[ev.Event], Callable[[Execution, Any], None]] = {
+    ev.TaskCreated: _created,
+    ev.TaskStarted: _started,
+    ev.TaskRecovered: _recovered,
+    ev.TaskWaiting: _waiting,
+    ev.TaskPaused: _paused,
+    ev.TaskPauseExpiring: _pause_expiring,
+    ev.TaskResumed: _resumed,
+    ev.TaskInterrupted: _interrupted,
+    ev.TaskStopped: _stopped,
+    ev.TaskCompleted: _completed,
+    ev.TaskError: _error,
+    ev.StepStarted: _step_started,
+    ev.StepWaiting: _step_waiting,
+    ev.StepCompleted: _step_completed,
+    ev.StepFailed: _step_failed,
+    ev.StepRetrying: _step_retrying,
+    ev.StepSkipped: _step_skipped,
+    ev.StepInterrupted: _step_interrupted,
+    ev.StepInDoubt: _step_in_doubt,
+    ev.StepNoted: _step_noted,
+    ev.StepDiverged: _step_diverged,
+    ev.ApprovalRequested: _asked,
+    ev.RequestOpened: _asked,
+    ev.ApprovalGranted: _granted,
+    ev.ApprovalDenied: _denied,
+    ev.ApprovalExpired: _expired,
+    ev.RequestAnswered: _request_answered,
+    ev.EventReceived: _received,
+    ev.ChildStarted: _child_started,
+    ev.ChildEnded: _child_ended,
+    ev.PlanExtended: _extended,
+}
+assert set(_FOLD) == set(ev.AnyEvent.__args__), "every event needs its fold"
