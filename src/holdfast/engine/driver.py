@@ -7,26 +7,23 @@ and notices when nothing can move any more. It owns what is in memory for the ex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, cast
 
-import msgspec
-from msgspec import Raw
-
 from holdfast.core import events as ev
-from holdfast.core.commands import PASSED_DOWN, Answer, Command, close_attempts, rule
+from holdfast.core.commands import Command, close_attempts
 from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, StepFailed, Suspended
-from holdfast.core.execution import Child, Execution, Step, percent
+from holdfast.core.execution import Execution
 from holdfast.core.failure import Failure, describe
-from holdfast.core.policy import Approval
-from holdfast.engine import waits
-from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Program, Stakes, StepCall
+from holdfast.engine.family import apply_command, told_at_end
+from holdfast.engine.program import Program
 from holdfast.engine.services import Services
 from holdfast.engine.slots import Slot
-from holdfast.engine.step import perform
+from holdfast.engine.steps import DriverSteps
+from holdfast.engine.voice import Voice
+from holdfast.engine.waiting import Wait
 from holdfast.journal.log import Log, read_events
-from holdfast.tools.call import Call
 
 QUIET_S = 0.01  # how long nothing may move before an execution counts as waiting; short waits are not worth an event
 
@@ -48,7 +45,7 @@ class Driver:
         self.finished = asyncio.Event()  # everything is let go of
         self._active = 0
         self._resting: asyncio.Event | None = None  # set when a closing driver has nothing running any more
-        self._waits: set[waits.Wait] = set()
+        self._waits: set[Wait] = set()
         self._going = asyncio.Event()
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._park_timer: asyncio.TimerHandle | None = None
@@ -58,6 +55,8 @@ class Driver:
         self.loop = self._loop = asyncio.get_running_loop()
         self.loop_time = self._loop.time
         self._clock_now_us = services.clock.now_us
+        self.voice = Voice(self)
+        self.make_call = self.voice.make_call
         self.keep = log.blobs.keep
         self.value = log.blobs.fetch
         log.on_lost = self._lost
@@ -78,7 +77,7 @@ class Driver:
 
     async def _run(self) -> None:
         try:
-            output = await self._program.run(self)
+            output = await self._program.run(DriverSteps(self))
             await self.admit()
             self._end(ev.TaskCompleted(at=self.now_us(), output=self.keep(output)))
         except BaseException as error:
@@ -101,7 +100,7 @@ class Driver:
             self._end(ev.TaskError(at=self.now_us(), failure=failure, path=path))
 
     def _end(self, event: ev.TaskCompleted | ev.TaskError) -> None:
-        self.append(event, posts=[*self._tell_parent(event), *self._stop_children(event)], release=True)
+        self.append(event, posts=told_at_end(self.state, event), release=True)
         self._finish("ended")
 
     def _finish(self, cause: Cause) -> None:
@@ -154,11 +153,8 @@ class Driver:
         if self.log.error is not None:
             raise Suspended
         self.log.append(*events, **extras)
-        if self.is_watched():
-            self._show_progress(events)
-
-    def is_watched(self) -> bool:
-        return self.services.feed.is_watched(self.state.id)
+        if self.voice.is_heard():
+            self.voice.moved(events)
 
     async def durable(self) -> None:
         if self.log.is_durable():
@@ -174,11 +170,6 @@ class Driver:
             if isinstance(event, ev.StepStarted) and event.path == path:
                 return event
         return None
-
-    def expect(self, path: str, tool: str, name: str = "") -> None:
-        step = self.state.steps.get(path)
-        if step is not None and step.tool and (step.tool, step.name) != (tool, name):
-            raise self.diverged(path, f"{step.tool} {step.name}".rstrip(), f"{tool} {name}".rstrip())
 
     def diverged(self, path: str, recorded: str, attempted: str) -> Divergence:
         """Stop here and now: even a program that catches the error gets no further step."""
@@ -232,7 +223,7 @@ class Driver:
 
     # ---- waiting ------------------------------------------------------------------------------------------------
 
-    async def park(self, wait: waits.Wait) -> None:
+    async def park(self, wait: Wait) -> None:
         """Sleep until the wait is ready. It holds no place, and may be cut short and replayed."""
         self._waits.add(wait)
         self._active -= 1
@@ -306,12 +297,6 @@ class Driver:
     def _is_any_ready(self) -> bool:
         return any(wait.is_ready() for wait in self._waits)
 
-    async def wait_answer(self, step: Step) -> None:
-        await waits.answer(self, step)
-
-    async def wait_due(self, step: Step) -> None:
-        await waits.due(self, step)
-
     # ---- commands -----------------------------------------------------------------------------------------------
 
     def deliver(self, commands: Sequence[Command]) -> None:
@@ -372,71 +357,7 @@ class Driver:
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
 
-    # ---- family -------------------------------------------------------------------------------------------------
-
-    def _tell_parent(self, event: ev.TaskCompleted | ev.TaskError) -> list[Command]:
-        return end_of_child(self.state, event)
-
-    def _stop_children(self, event: ev.Event) -> list[Command]:
-        if isinstance(event, ev.TaskCompleted):
-            return []
-        stop = Command(id=f"{self.state.id}:end", execution_id=self.state.id, verb="stop", at=event.at)
-        return pass_down(self.state, stop)
-
-    async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]]) -> str:
-        return await waits.start_child(self, path, make)
-
-    async def wait_child(self, path: str, stakes: Stakes = SERIOUS) -> Child:
-        return await waits.child(self, path, stakes)
-
-    # ---- what programs ask for ----------------------------------------------------------------------------------
-
-    async def perform(self, call: StepCall) -> Outcome:
-        return await perform(self, call)
-
-    def open(
-        self, path: str, kind: ev.StepKind, *, total: int = 0, title: str = "", arguments: bytes = b"null"
-    ) -> None:
-        step = self.state.steps.get(path)
-        if step is None or step.status not in ("running", "completed", "failed", "skipped"):
-            started = ev.StepStarted(
-                at=self.now_us(), path=path, tool=kind, kind=kind, total=total, title=title,
-                arguments=self.keep(arguments),
-            )  # fmt: skip
-            self.append(started)
-
-    def close(self, path: str, output: bytes = b"null") -> None:
-        step = self.state.steps[path]
-        if step.status != "completed":
-            at = self.now_us()
-            self.append(
-                ev.StepCompleted(
-                    at=at, path=path, output=self.keep(output), started_at=step.started_at,
-                    duration_us=max(0, at - step.started_at),
-                )
-            )  # fmt: skip
-
-    def fail(self, path: str, failure: Failure, *, critical: bool = True) -> None:
-        step = self.state.steps.get(path)
-        if step is None or step.status != "failed":
-            self.append(ev.StepFailed(at=self.now_us(), path=path, failure=failure, critical=critical))
-
-    def skip(self, path: str, reason: str) -> None:
-        step = self.state.steps.get(path)
-        if step is None or step.status not in ("skipped", "completed", "failed"):
-            self.append(ev.StepSkipped(at=self.now_us(), path=path, reason=reason))
-
-    async def sleep(self, path: str, due_at: int) -> Outcome:
-        return await waits.sleep(self, path, due_at)
-
-    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
-        return await waits.event(self, path, name, due_at, stakes)
-
-    async def approve(self, path: str, approval: Approval, *, title: str = "", stakes: Stakes = SERIOUS) -> Outcome:
-        return await waits.approval(self, path, approval, title, stakes)
-
-    async def ask(self, path: str, message: str, schema: Raw) -> Outcome:
-        return await waits.question(self, path, message, schema)
+    # ---- plans that grow ----------------------------------------------------------------------------------------
 
     async def wait_extended(self, known: int) -> None:
         if len(self.state.extensions) <= known:
@@ -451,116 +372,9 @@ class Driver:
                 if not future.done():
                     future.set_result(None)
 
-    # ---- what tools say, and what watchers see ------------------------------------------------------------------
-
-    def make_call(self, path: str, attempt: int, notes: ev.MaybeRaw) -> Call:
-        data = msgspec.json.decode(notes) if notes else None
-        key = f"{self.state.id}:{path}"
-        return Call(self.state.id, path, attempt, key, self.services.folder, data, self)
-
-    async def note(self, call: Call, data: bytes) -> None:
-        self.append(ev.StepNoted(at=self.now_us(), path=call.path, attempt=call.attempt, data=Raw(data)))
-        await self.durable()
-
-    def say(self, call: Call, content: str, role: str, streaming: bool) -> None:
-        frame = ev.TaskMessage(
-            at=self.now_us(), after=self.state.seq, role=role, content=content, streaming=streaming,
-            path=call.path, attempt=call.attempt,
-        )  # fmt: skip
-        self.services.feed.show(self.state.id, frame)
-
-    def progress(self, call: Call, percent: float, text: str) -> None:
-        frame = ev.TaskProgress(
-            at=self.now_us(), after=self.state.seq, percent=round(_percent(self.state), 1), step=call.path,
-            phase="running", step_percent=percent, text=text,
-        )  # fmt: skip
-        self.services.feed.show(self.state.id, frame)
-
-    def show_call(self, path: str, tool: str, arguments: bytes, call_id: str) -> None:
-        frame = ev.TaskToolCall(
-            at=self.now_us(), after=self.state.seq, tool=tool, arguments=Raw(arguments), call_id=call_id, path=path
-        )
-        self.services.feed.show(self.state.id, frame)
-
-    def _show_progress(self, events: Sequence[ev.Event]) -> None:
-        last = events[-1] if events else None
-        step = cast(str, getattr(last, "path", ""))
-        state = self.state
-        phase: ev.Phase = "running"
-        if state.status == "waiting":
-            phase = "waiting"
-        elif not state.ended:
-            phase = "preparing" if not state.steps else "running"
-        elif state.is_ended or (state.total and state.ended >= state.total):
-            phase = "finishing"
-        waiting_for = tuple(reason.kind for reason in state.reasons)
-        frame = ev.TaskProgress(
-            at=self.now_us(), after=state.seq, percent=round(percent(state), 1), step=step, phase=phase,
-            waiting_for=waiting_for,
-        )  # fmt: skip
-        self.services.feed.show(state.id, frame)
-
-
-_percent = percent
-
 
 def _innermost(error: BaseException) -> BaseException:
     """The first real error of a group of branches that ran side by side."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
-
-
-def apply_command(log: Log, command: Command, at: int, *, release: bool = False, wake: bool = False) -> Answer:
-    """Rule on a command and journal events, answer and passing-down in one transaction."""
-    ruling = rule(log.state, command, at)
-    seq = log.state.seq + len(ruling.events) if ruling.events else 0
-    answer = Answer(command_id=command.id, outcome=ruling.outcome, text=ruling.text, seq=seq)
-    posts = pass_down(log.state, command) if ruling.outcome == "applied" else []
-    for event in ruling.events:
-        if isinstance(event, ev.TaskStopped):
-            posts.extend(end_of_child(log.state, event))
-    log.append(*ruling.events, answers=[answer], posts=posts, release=release, wake=wake)
-    return answer
-
-
-def pass_down(state: Execution, command: Command) -> list[Command]:
-    """Pause, interrupt, stop and resume go to the children that are still alive."""
-    if command.verb not in PASSED_DOWN:
-        return []
-    return [
-        Command(
-            id=f"{command.id}/{child.id}",
-            execution_id=child.id,
-            verb=command.verb,
-            at=command.at,
-            by=command.by,
-            arguments=command.arguments,
-        )
-        for child in state.children.values()
-        if child.status not in ("completed", "failed", "stopped")
-    ]
-
-
-def end_of_child(state: Execution, event: ev.TaskCompleted | ev.TaskError | ev.TaskStopped) -> list[Command]:
-    """What a child tells its parent, in the transaction of its end."""
-    parent = state.facts().parent
-    if parent is None:
-        return []
-    arguments: dict[str, Any] = {"child_id": state.id, "status": "completed"}
-    match event:
-        case ev.TaskCompleted():
-            arguments["data"] = event.output
-        case ev.TaskError():
-            arguments |= {"status": "failed", "failure": event.failure}
-        case _:
-            arguments["status"] = "stopped"
-    return [
-        Command(
-            id=f"{state.id}:ended",
-            execution_id=parent.id,
-            verb="child_ended",
-            at=event.at,
-            arguments=Raw(msgspec.json.encode(arguments)),
-        )
-    ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.commands import Answer, Command
 from holdfast.core.policy import COMMAND_WAIT_S
-from holdfast.engine.driver import apply_command
+from holdfast.engine.family import apply_command
 from holdfast.engine.ownership import claim, note_recovery, now
 from holdfast.engine.services import Services
 from holdfast.journal.liveness import Liveness

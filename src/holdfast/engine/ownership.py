@@ -13,7 +13,7 @@ from holdfast.core.commands import Command, encode_arguments
 from holdfast.core.errors import NotFound, ResumeMismatch, StoreCorrupted
 from holdfast.core.execution import Execution
 from holdfast.engine.compat import differences
-from holdfast.engine.driver import apply_command
+from holdfast.engine.family import apply_command
 from holdfast.engine.program import Program
 from holdfast.engine.services import Services
 from holdfast.journal.log import Log, read_state

@@ -37,6 +37,7 @@ from holdfast.core.failure import (
     describe,
 )
 from holdfast.core.policy import HOOK_TIMEOUT_S, RUN_AHEAD_EVENTS_MAX, STEP_TIMEOUT_S, Effect
+from holdfast.engine import waiting
 from holdfast.engine.program import Outcome, StepCall
 from holdfast.engine.requests import ask_for_approval, ask_for_correction, ask_in_doubt, denied
 from holdfast.journal.store import CacheItem
@@ -117,7 +118,7 @@ class _Runner:
     async def go_on_waiting(self, step: Step | None) -> None:
         """It waits for a person: for a yes, or for a way out of a failure."""
         assert step is not None
-        await self.run.wait_answer(step)
+        await waiting.answer(self.run, step)
         asked = self.run.state.requests[step.request_id]
         if asked.request.kind == "approval":
             if asked.remedy == "granted":
@@ -131,7 +132,7 @@ class _Runner:
     async def retry(self, step: Step | None) -> None:
         """Wait for the time of the next attempt, then make it."""
         assert step is not None
-        await self.run.wait_due(step)
+        await waiting.due(self.run, step)
         arguments = await self._arguments_of(step)
         if step.failure is not None and not step.fallback:  # the hooks are those of the step's own tool
             if step.reduced and step.failure.category == "resource":
@@ -154,7 +155,7 @@ class _Runner:
         assert step is not None
         policy = self.call.policy.in_doubt or self.call.tool.in_doubt
         if step.request_id:
-            await self.run.wait_answer(step)
+            await waiting.answer(self.run, step)
             await self._remedy(step)
         elif policy == "verify" and self.call.tool.can_verify:
             await self._verify(step)
@@ -202,8 +203,8 @@ class _Runner:
             # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens.
             await run.durable()
         call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
-        if run.is_watched():
-            run.show_call(call.path, tool.name, arguments, call_.key)
+        if run.voice.is_heard():
+            run.voice.call(call_, tool.name, arguments)
         began = run.loop_time()
         try:
             output = await self._invoke(tool, arguments, call_)

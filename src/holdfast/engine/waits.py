@@ -6,7 +6,6 @@ journal can answer.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -19,76 +18,13 @@ from holdfast.core.policy import Approval
 from holdfast.engine.program import ChildTask, Outcome, Stakes
 from holdfast.engine.requests import ask_alone, ask_question, denied
 from holdfast.engine.step import outcome_of
+from holdfast.engine.waiting import answer, due, is_due, park
 from holdfast.journal.log import new_execution
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
 
 _ENDED = ("completed", "failed", "skipped")
-
-
-class Wait:
-    """One branch of a program that cannot go on, and what would let it."""
-
-    __slots__ = ("_timer", "future", "is_ready", "reason")
-
-    def __init__(self, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:
-        self.reason = reason
-        self.is_ready = is_ready
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def arm(self, run: Driver) -> None:
-        """Look again when the time comes. The wall clock decides, so a clock that jumped is asked once more."""
-        if self.reason.due_at is None:
-            return
-        left_s = (self.reason.due_at - run.services.clock.now_us()) / 1e6
-        if left_s <= 0:
-            asyncio.get_running_loop().call_soon(run.poke)
-        else:
-            self._timer = asyncio.get_running_loop().call_later(left_s, self._ring, run)
-
-    def _ring(self, run: Driver) -> None:
-        if run.services.clock.now_us() < (self.reason.due_at or 0):
-            self.arm(run)
-        else:
-            run.poke()
-
-    def disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-async def _park(run: Driver, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:
-    if not is_ready():
-        await run.park(Wait(reason, is_ready))
-
-
-def _is_due(run: Driver, due_at: int | None) -> bool:
-    return due_at is not None and run.services.clock.now_us() >= due_at
-
-
-async def due(run: Driver, step: Step) -> None:
-    """Until the time of the next attempt."""
-    due_at = step.due_at
-    reason = ev.Reason(kind="timer", path=step.path, due_at=due_at)
-    await _park(run, reason, lambda: due_at is None or _is_due(run, due_at))
-
-
-async def answer(run: Driver, step: Step) -> None:
-    """Until the step's request is answered; an approval that nobody answers in time is denied."""
-    asked = run.state.requests[step.request_id]
-    kind = asked.request.kind
-    reason = ev.Reason(
-        kind="answer" if kind == "question" else kind,
-        path=step.path,
-        due_at=asked.request.expires_at,
-        name=asked.request.id,
-    )
-    expires_at = asked.request.expires_at
-    await _park(run, reason, lambda: asked.answered or _is_due(run, expires_at))
-    if not asked.answered:
-        run.append(ev.ApprovalExpired(at=run.now_us(), request_id=asked.request.id))
 
 
 async def _as_step(run: Driver, path: str, work: Callable[[], Awaitable[None]]) -> Outcome:
@@ -130,7 +66,7 @@ async def event(run: Driver, path: str, name: str, due_at: int | None, stakes: S
         _begin(run, path, "event", due_at, name)
         step = run.state.steps[path]
         reason = ev.Reason(kind="event", path=path, due_at=step.due_at, name=name)
-        await _park(run, reason, lambda: bool(run.state.mailbox.get(name)) or _is_due(run, step.due_at))
+        await park(run, reason, lambda: bool(run.state.mailbox.get(name)) or is_due(run, step.due_at))
         received = run.state.mailbox.get(name)
         if received:
             first = received[0]
@@ -188,7 +124,8 @@ async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[Child
         return ""
     await run.admit()
     task = await make()
-    run.open(path, "child")
+    if step is None:
+        run.append(ev.StepStarted(at=run.now_us(), path=path, tool="child", kind="child"))
     new, _ = new_execution(run.services.new_id(), [task.created])
     run.append(ev.ChildStarted(at=run.now_us(), path=path, child_id=new.head.id), creates=[new])
     await run.durable()
@@ -202,7 +139,7 @@ async def child(run: Driver, path: str, stakes: Stakes) -> Child:
     if step.status not in _ENDED:
         run.busy()
         try:
-            await _park(run, ev.Reason(kind="child", path=path, name=known.id), lambda: known.status in _CHILD_ENDS)
+            await park(run, ev.Reason(kind="child", path=path, name=known.id), lambda: known.status in _CHILD_ENDS)
         finally:
             run.idle()
         _close_child(run, path, known, stakes)

@@ -1,0 +1,77 @@
+"""Commands and ends, as they travel between parent and child: always in the transaction of what they speak of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core import events as ev
+from holdfast.core.commands import PASSED_DOWN, Answer, Command, rule
+from holdfast.core.execution import Execution
+from holdfast.journal.log import Log
+
+
+def apply_command(log: Log, command: Command, at: int, *, release: bool = False, wake: bool = False) -> Answer:
+    """Rule on a command and journal events, answer and passing-down in one transaction."""
+    ruling = rule(log.state, command, at)
+    seq = log.state.seq + len(ruling.events) if ruling.events else 0
+    answer = Answer(command_id=command.id, outcome=ruling.outcome, text=ruling.text, seq=seq)
+    posts = pass_down(log.state, command) if ruling.outcome == "applied" else []
+    for event in ruling.events:
+        if isinstance(event, ev.TaskStopped):
+            posts.extend(end_of_child(log.state, event))
+    log.append(*ruling.events, answers=[answer], posts=posts, release=release, wake=wake)
+    return answer
+
+
+def pass_down(state: Execution, command: Command) -> list[Command]:
+    """Pause, interrupt, stop and resume go to the children that are still alive."""
+    if command.verb not in PASSED_DOWN:
+        return []
+    return [
+        Command(
+            id=f"{command.id}/{child.id}",
+            execution_id=child.id,
+            verb=command.verb,
+            at=command.at,
+            by=command.by,
+            arguments=command.arguments,
+        )
+        for child in state.children.values()
+        if child.status not in ("completed", "failed", "stopped")
+    ]
+
+
+def end_of_child(state: Execution, event: ev.TaskCompleted | ev.TaskError | ev.TaskStopped) -> list[Command]:
+    """What a child tells its parent, in the transaction of its end."""
+    parent = state.facts().parent
+    if parent is None:
+        return []
+    arguments: dict[str, Any] = {"child_id": state.id, "status": "completed"}
+    match event:
+        case ev.TaskCompleted():
+            arguments["data"] = event.output
+        case ev.TaskError():
+            arguments |= {"status": "failed", "failure": event.failure}
+        case _:
+            arguments["status"] = "stopped"
+    return [
+        Command(
+            id=f"{state.id}:ended",
+            execution_id=parent.id,
+            verb="child_ended",
+            at=event.at,
+            arguments=Raw(msgspec.json.encode(arguments)),
+        )
+    ]
+
+
+def told_at_end(state: Execution, event: ev.TaskCompleted | ev.TaskError) -> list[Command]:
+    """What an execution's end sets off: its parent hears of it, and a failed one takes its children with it."""
+    told = end_of_child(state, event)
+    if isinstance(event, ev.TaskError):
+        stop = Command(id=f"{state.id}:end", execution_id=state.id, verb="stop", at=event.at)
+        told.extend(pass_down(state, stop))
+    return told

@@ -1,0 +1,87 @@
+"""What a driver offers the program it runs: the port of program.py, as one execution's journal answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from holdfast.core import events as ev
+from holdfast.core.execution import Child
+from holdfast.core.failure import Failure
+from holdfast.core.policy import Approval
+from holdfast.engine import waits
+from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Stakes, StepCall
+from holdfast.engine.step import perform
+
+if TYPE_CHECKING:
+    from holdfast.engine.driver import Driver
+
+
+class DriverSteps:
+    def __init__(self, run: Driver) -> None:
+        self._run = run
+        self.state = run.state
+        self.now_us = run.now_us
+        self.value = run.value
+        self.keep = run.keep
+        self.wait_extended = run.wait_extended
+
+    def expect(self, path: str, tool: str, name: str = "") -> None:
+        step = self.state.steps.get(path)
+        if step is not None and step.tool and (step.tool, step.name) != (tool, name):
+            raise self._run.diverged(path, f"{step.tool} {step.name}".rstrip(), f"{tool} {name}".rstrip())
+
+    async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]]) -> str:
+        return await waits.start_child(self._run, path, make)
+
+    async def wait_child(self, path: str, stakes: Stakes = SERIOUS) -> Child:
+        return await waits.child(self._run, path, stakes)
+
+    async def perform(self, call: StepCall) -> Outcome:
+        return await perform(self._run, call)
+
+    def open(
+        self, path: str, kind: ev.StepKind, *, total: int = 0, title: str = "", arguments: bytes = b"null"
+    ) -> None:
+        step = self.state.steps.get(path)
+        if step is None or step.status not in ("running", "completed", "failed", "skipped"):
+            started = ev.StepStarted(
+                at=self.now_us(), path=path, tool=kind, kind=kind, total=total, title=title,
+                arguments=self.keep(arguments),
+            )  # fmt: skip
+            self._run.append(started)
+
+    def close(self, path: str, output: bytes = b"null") -> None:
+        step = self.state.steps[path]
+        if step.status != "completed":
+            at = self.now_us()
+            self._run.append(
+                ev.StepCompleted(
+                    at=at, path=path, output=self.keep(output), started_at=step.started_at,
+                    duration_us=max(0, at - step.started_at),
+                )
+            )  # fmt: skip
+
+    def fail(self, path: str, failure: Failure, *, critical: bool = True) -> None:
+        step = self.state.steps.get(path)
+        if step is None or step.status != "failed":
+            self._run.append(ev.StepFailed(at=self.now_us(), path=path, failure=failure, critical=critical))
+
+    def skip(self, path: str, reason: str) -> None:
+        step = self.state.steps.get(path)
+        if step is None or step.status not in ("skipped", "completed", "failed"):
+            self._run.append(ev.StepSkipped(at=self.now_us(), path=path, reason=reason))
+
+    async def sleep(self, path: str, due_at: int) -> Outcome:
+        return await waits.sleep(self._run, path, due_at)
+
+    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
+        return await waits.event(self._run, path, name, due_at, stakes)
+
+    async def approve(self, path: str, approval: Approval, *, title: str = "", stakes: Stakes = SERIOUS) -> Outcome:
+        return await waits.approval(self._run, path, approval, title, stakes)
+
+    async def ask(self, path: str, message: str, schema: Raw) -> Outcome:
+        return await waits.question(self._run, path, message, schema)

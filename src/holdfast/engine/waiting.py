@@ -1,0 +1,77 @@
+"""How a branch of a program waits: it says what for, holds nothing, and looks again when something may have changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.core import events as ev
+from holdfast.core.execution import Step
+
+if TYPE_CHECKING:
+    from holdfast.engine.driver import Driver
+
+
+class Wait:
+    """One branch of a program that cannot go on, and what would let it."""
+
+    __slots__ = ("_timer", "future", "is_ready", "reason")
+
+    def __init__(self, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:
+        self.reason = reason
+        self.is_ready = is_ready
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arm(self, run: Driver) -> None:
+        """Look again when the time comes. The wall clock decides, so a clock that jumped is asked once more."""
+        if self.reason.due_at is None:
+            return
+        left_s = (self.reason.due_at - run.services.clock.now_us()) / 1e6
+        if left_s <= 0:
+            asyncio.get_running_loop().call_soon(run.poke)
+        else:
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._ring, run)
+
+    def _ring(self, run: Driver) -> None:
+        if run.services.clock.now_us() < (self.reason.due_at or 0):
+            self.arm(run)
+        else:
+            run.poke()
+
+    def disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+async def park(run: Driver, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:
+    if not is_ready():
+        await run.park(Wait(reason, is_ready))
+
+
+def is_due(run: Driver, due_at: int | None) -> bool:
+    return due_at is not None and run.services.clock.now_us() >= due_at
+
+
+async def due(run: Driver, step: Step) -> None:
+    """Until the time of the next attempt."""
+    due_at = step.due_at
+    reason = ev.Reason(kind="timer", path=step.path, due_at=due_at)
+    await park(run, reason, lambda: due_at is None or is_due(run, due_at))
+
+
+async def answer(run: Driver, step: Step) -> None:
+    """Until the step's request is answered; an approval that nobody answers in time is denied."""
+    asked = run.state.requests[step.request_id]
+    kind = asked.request.kind
+    reason = ev.Reason(
+        kind="answer" if kind == "question" else kind,
+        path=step.path,
+        due_at=asked.request.expires_at,
+        name=asked.request.id,
+    )
+    expires_at = asked.request.expires_at
+    await park(run, reason, lambda: asked.answered or is_due(run, expires_at))
+    if not asked.answered:
+        run.append(ev.ApprovalExpired(at=run.now_us(), request_id=asked.request.id))
