@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.core import events as ev
-from holdfast.core.errors import InvalidCall, ToolError
+from holdfast.core.errors import InvalidCall
 from holdfast.core.execution import Step
 from holdfast.core.failure import (
     AskForCorrection,
@@ -36,12 +35,13 @@ from holdfast.core.failure import (
     decide,
     describe,
 )
-from holdfast.core.policy import HOOK_TIMEOUT_S, RUN_AHEAD_EVENTS_MAX, STEP_TIMEOUT_S, Effect
+from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, STEP_TIMEOUT_S, Effect
 from holdfast.engine import waiting
+from holdfast.engine.attempt import invoke, reduced, refresh, verified
 from holdfast.engine.program import Outcome, StepCall
 from holdfast.engine.requests import ask_for_approval, ask_for_correction, ask_in_doubt, denied
 from holdfast.journal.store import CacheItem
-from holdfast.tools.call import Call, DidNotHappen, Happened
+from holdfast.tools.call import Call, DidNotHappen
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
 
@@ -84,12 +84,6 @@ def input_digest(tool: str, arguments: bytes) -> str:
     if arguments.count(b":") > 1:  # with one key there is no order
         arguments = msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
     return blake2b(b"%b\0%b" % (tool.encode(), arguments), digest_size=16).hexdigest()
-
-
-class CancelledInside(ToolError):
-    """The tool raised a cancellation that nobody asked for; how far it came is unknown."""
-
-    category = "timeout"
 
 
 class _Runner:
@@ -136,9 +130,9 @@ class _Runner:
         arguments = await self._arguments_of(step)
         if step.failure is not None and not step.fallback:  # the hooks are those of the step's own tool
             if step.reduced and step.failure.category == "resource":
-                arguments = await self._reduce(step, arguments)
+                arguments = await reduced(self.call.tool, arguments, self._as_call(step))
             elif step.refreshed and step.failure.category == "permission":
-                await self._refresh(step, arguments)
+                await refresh(self.call.tool, arguments, self._as_call(step))
         await self._attempt(step, arguments)
 
     async def again_after_loss(self, step: Step | None) -> None:
@@ -207,7 +201,7 @@ class _Runner:
             run.voice.call(call_, tool.name, arguments)
         began = run.loop_time()
         try:
-            output = await self._invoke(tool, arguments, call_)
+            output = await invoke(run, tool, arguments, call_, self._timeout_s(tool))
         except asyncio.CancelledError:
             self._cut_off(effect, number, started_at)
             raise
@@ -240,28 +234,6 @@ class _Runner:
         else:
             run.append(ev.StepInterrupted(at=run.now_us(), path=path, attempt=number, started_at=started_at))
 
-    async def _invoke(self, tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes:
-        decoded = cast("dict[str, Any]", msgspec.json.decode(arguments))
-        validated = tool.validate(decoded)
-        timeout_s = self.call.policy.timeout_s or tool.timeout_s or STEP_TIMEOUT_S
-        deadlines, task = self.run.services.deadlines, cast("asyncio.Task[Any]", asyncio.current_task())
-        deadlines.set(task, self.run.loop, timeout_s)
-        try:
-            value = await tool.invoke(validated, call)
-        except asyncio.CancelledError:
-            if deadlines.clear(task) and task.uncancel() == 0:
-                raise TimeoutError(f"{tool.name} took longer than {timeout_s:g} s") from None
-            if task.cancelling() == 0:
-                raise CancelledInside(f"{tool.name} cancelled itself") from None
-            raise
-        except BaseException:
-            if deadlines.clear(task):
-                task.uncancel()
-            raise
-        if deadlines.clear(task):
-            task.uncancel()  # it answered in the very moment its time was up; the answer counts
-        return tool.output(value)
-
     def _started(
         self, at: int, number: int, tool: Tool[..., Any], fallback: int, arguments: bytes, step: Step | None = None
     ) -> ev.StepStarted:
@@ -282,6 +254,9 @@ class _Runner:
 
     def _effect(self, tool: Tool[..., Any]) -> Effect:
         return self.call.policy.effect or tool.effect
+
+    def _timeout_s(self, tool: Tool[..., Any]) -> float:
+        return self.call.policy.timeout_s or tool.timeout_s or STEP_TIMEOUT_S
 
     def _to_cache(self, output: bytes) -> tuple[CacheItem, ...]:
         cache_s = self._cache_s() or 0.0
@@ -338,43 +313,20 @@ class _Runner:
             )
         )
 
-    async def _reduce(self, step: Step, arguments: bytes) -> bytes:
-        """The same with less, as the tool says; a tool that cannot say is asked for the same again."""
-        tool, call = self.call.tool, self.run.make_call(step.path, step.attempt, step.notes)
-        try:
-            async with asyncio.timeout(HOOK_TIMEOUT_S):
-                return encode(await tool.run_reduce(tool.validate(msgspec.json.decode(arguments)), call))
-        except Exception:
-            return arguments
-
-    async def _refresh(self, step: Step, arguments: bytes) -> None:
-        tool, call = self.call.tool, self.run.make_call(step.path, step.attempt, step.notes)
-        with suppress(Exception):  # if it did not help, the next attempt says so
-            async with asyncio.timeout(HOOK_TIMEOUT_S):
-                await tool.run_refresh(tool.validate(msgspec.json.decode(arguments)), call)
-
     # ---- ways out -----------------------------------------------------------------------------------------------
 
     async def _verify(self, step: Step) -> None:
-        run = self.run
-        tool = self.call.tool
-        call = run.make_call(step.path, step.attempt, step.notes)
         arguments = await self._arguments_of(step)
-        output = b"null"
-        try:
-            async with asyncio.timeout(HOOK_TIMEOUT_S):
-                verdict = await tool.run_verify(tool.validate(msgspec.json.decode(arguments)), call)
-            if isinstance(verdict, Happened):
-                output = tool.output(verdict.output)
-        except Exception:
-            verdict = None  # a check that fails has told us nothing
-        match verdict:
-            case Happened():
+        match await verified(self.call.tool, arguments, self._as_call(step)):
+            case bytes() as output:
                 self._complete(step, output)
             case DidNotHappen():
                 await self._attempt(step, arguments)
             case _:
-                ask_in_doubt(run, self.call, step)
+                ask_in_doubt(self.run, self.call, step)
+
+    def _as_call(self, step: Step) -> Call:
+        return self.run.make_call(step.path, step.attempt, step.notes)
 
     async def _remedy(self, step: Step) -> None:
         """Do what a person chose."""

@@ -1,38 +1,26 @@
-"""Plans as programs: walks the lists of a plan, runs what is ready, lives with what may fail.
+"""Plans as programs.
 
-Each list (the plan's own, a milestone's, a for_each item's) is a `_Level` with a schedule of its own. Whatever a step
-is, it ends as an `Outcome`, and the schedule says what that means for the others.
+The steps are walked in plan_walk.py. Here is what a plan as a whole does: its own steps and those that are added while
+it runs, then `on_failure`, then `finally`, then its output.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections import ChainMap, deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
-from urllib.parse import quote
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import msgspec
 from msgspec import Raw
 
-from holdfast.core.durations import parse_duration, parse_moment
-from holdfast.core.errors import Misconfigured, NotFound, StepFailed, ToolError, UsageError
+from holdfast.core.errors import StepFailed
 from holdfast.core.execution import Execution
-from holdfast.core.expressions import as_text
-from holdfast.core.failure import Failure, describe
-from holdfast.core.plan import ForEach, Plan, PlanStep
-from holdfast.core.policy import FOR_EACH_ITEMS_MAX, Approval
-from holdfast.core.schedule import Schedule
-from holdfast.engine.program import ChildTask, FallbackTool, Outcome, Stakes, StepCall, Steps
-from holdfast.tools.options import Options
+from holdfast.core.failure import Failure
+from holdfast.core.plan import Plan, PlanStep
+from holdfast.engine.program import Steps
+from holdfast.programs.plan_walk import Level, MakeChild, Values, Walker
 from holdfast.tools.registry import Registry
-from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
-
-_NO_TOOL = "its tool is not there"  # begins the reason of a skip, and says so again on a replay
-MakeChild = Callable[[str, str, Mapping[str, Any]], Awaitable[ChildTask]]
-Values = ChainMap[str, Any]
 
 
 class PlanProgram:
@@ -53,23 +41,23 @@ class PlanProgram:
         self._extend = extend
 
     async def run(self, steps: Steps) -> bytes:
-        walker = _Walker(steps, self._registry, self._make_child(steps.state))
+        walker = Walker(steps, self._registry, self._make_child(steps.state))
         values: Values = ChainMap({}, {"inputs": self._inputs})
-        main = _Level(walker, "", self._plan.steps, values)
+        main = Level(walker, "", self._plan.steps, values)
         failure = await self._main(steps, main)
         if failure is not None:
             values["failure"] = {"step": failure[0], "message": failure[1].message, "category": failure[1].category}
-            await _Level(walker, "", self._plan.on_failure, values).run()
+            await Level(walker, "", self._plan.on_failure, values).run()
         else:
             values["failure"] = None
-        last = await _Level(walker, "", self._plan.finally_, values).run()
+        last = await Level(walker, "", self._plan.finally_, values).run()
         self._skip_late(steps, main)
         failure = failure or last
         if failure is not None:
             raise StepFailed(*failure)
         return self._output(main, values)
 
-    async def _main(self, steps: Steps, level: _Level) -> tuple[str, Failure] | None:
+    async def _main(self, steps: Steps, level: Level) -> tuple[str, Failure] | None:
         """The plan's own steps, and those that are added while it runs."""
         self._take_extensions(steps, level)
 
@@ -87,13 +75,13 @@ class PlanProgram:
         finally:
             listening.cancel()
 
-    def _take_extensions(self, steps: Steps, level: _Level) -> bool:
+    def _take_extensions(self, steps: Steps, level: Level) -> bool:
         new = steps.state.extensions[level.extensions :]
         for raw in new:
             level.add(self._extend(level.plan_now(self._plan), raw))
         return bool(new)
 
-    def _skip_late(self, steps: Steps, main: _Level) -> None:
+    def _skip_late(self, steps: Steps, main: Level) -> None:
         """Extensions that came when only the ending steps were left are not forgotten silently."""
         known = {step.id for step in main.plan_now(self._plan).steps}
         self._take_extensions(steps, main)
@@ -101,354 +89,7 @@ class PlanProgram:
             if step.id not in known:
                 steps.skip(step.id, "it was added when the plan's own steps had ended")
 
-    def _output(self, main: _Level, values: Values) -> bytes:
+    def _output(self, main: Level, values: Values) -> bytes:
         if self._plan.output is not None:
             return encode(self._plan.output.render(values), "the plan's output")
         return main.last_output()
-
-
-class _Walker:
-    """What all levels share."""
-
-    def __init__(self, steps: Steps, registry: Registry, make_child: MakeChild) -> None:
-        self.steps = steps
-        self.registry = registry
-        self.make_child = make_child
-
-    # ---- one step -----------------------------------------------------------------------------------------------
-
-    async def take(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
-        """A step with its condition and its items, from asking to outcome."""
-        recorded = self.steps.state.steps.get(path)
-        try:
-            if recorded is None and step.when is not None and not step.when.holds(values):
-                self.steps.skip(path, f"its condition is false: {step.when.text}")
-            elif recorded is not None and recorded.status == "skipped":
-                pass
-            elif step.for_each is not None:
-                return await self._for_each(step, step.for_each, path, values, stakes)
-            else:
-                return await self.do(step, path, values, stakes)
-        except (ToolError, UsageError) as error:  # an expression or value that cannot be used
-            return self._failed(step, path, describe(error), stakes)
-        return Outcome(status="skipped", reason=self.steps.state.steps[path].reason)
-
-    def _failed(self, step: PlanStep, path: str, failure: Failure, stakes: Stakes) -> Outcome:
-        failure = stakes.described(failure)
-        self.steps.fail(path, failure, critical=step.critical)
-        return Outcome(status="failed", failure=failure)
-
-    async def do(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
-        match step.kind:
-            case "tool":
-                return await self._tool(step, path, values, stakes)
-            case "plan":
-                return await self._milestone(step, path, values)
-            case "wait":
-                return await self._wait(step, path, values, stakes)
-            case "approval":
-                return await self.steps.approve(
-                    path, _approval(step, values), title=_title(step, values), stakes=stakes
-                )
-            case "child":
-                return await self._child(step, path, values, stakes)
-
-    async def _tool(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
-        try:
-            tool = self.registry.get(step.tool)
-        except NotFound as error:
-            if not step.optional:
-                raise
-            reason = f"{_NO_TOOL}: {error}"
-            self.steps.skip(path, reason)
-            return Outcome(status="skipped", reason=reason)
-        policy = step.policy
-        if step.approval is not None:
-            policy = msgspec.structs.replace(policy, approval=_approval(step, values))
-        fallbacks = tuple(
-            FallbackTool(self._tool_or_gap(other.tool), other.arguments.render(values) if other.arguments else None)
-            for other in step.fallbacks
-        )
-        if not step.critical and policy.on_error == "ask":
-            policy = msgspec.structs.replace(policy, on_error="fail")  # what may fail needs nobody's correction
-        return await self.steps.perform(
-            StepCall(
-                path=path,
-                tool=tool,
-                arguments=step.arguments.render(values),
-                policy=policy,
-                fallbacks=fallbacks,
-                title=_title(step, values),
-                stakes=stakes,
-            )
-        )
-
-    def _tool_or_gap(self, name: str) -> Tool[..., Any]:
-        """A fallback that is not there keeps its place in the list, since the journal counts by place."""
-        return self.registry.get(name) if name in self.registry.names() else _Gap(name)
-
-    async def _milestone(self, step: PlanStep, path: str, values: Values) -> Outcome:
-        self.steps.open(path, "plan", total=len(step.steps), title=_title(step, values))
-        inner = values.new_child()
-        level = _Level(self, f"{path}/", step.steps, inner)
-        failure = await level.run()
-        if failure is not None:
-            self.steps.fail(path, failure[1], critical=step.critical)
-            return Outcome(status="failed", failure=failure[1])
-        output = encode(step.output.render(inner), path) if step.output is not None else level.last_output()
-        self.steps.close(path, output)
-        return Outcome(status="completed", output=output)
-
-    async def _wait(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
-        wait = step.wait
-        assert wait is not None
-        now = self.steps.now_us()
-        if wait.event is not None:
-            limit = wait.timeout.render(values) if wait.timeout is not None else None
-            due_at = now + int(parse_duration(limit) * 1e6) if limit is not None else None
-            return await self.steps.wait_event(path, as_text(wait.event.render(values)), due_at, stakes)
-        if wait.until is not None:
-            return await self.steps.sleep(path, parse_moment(wait.until.render(values)))
-        assert wait.duration is not None
-        return await self.steps.sleep(path, now + int(parse_duration(wait.duration.render(values)) * 1e6))
-
-    async def _child(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
-        recorded = self.steps.state.steps.get(path)
-        if recorded is None or recorded.status not in ("completed", "failed"):
-            inputs = cast("dict[str, Any]", step.arguments.render(values))
-            await self.steps.start_child(path, lambda: self.make_child(path, step.start, inputs))
-        child = await self.steps.wait_child(path, stakes)
-        if child.status == "completed":
-            return Outcome(status="completed", output=await self.steps.value(child.output))
-        return Outcome(status="failed", failure=self.steps.state.steps[path].failure)
-
-    # ---- many items ---------------------------------------------------------------------------------------------
-
-    async def _for_each(self, step: PlanStep, each: ForEach, path: str, values: Values, stakes: Stakes) -> Outcome:
-        recorded = self.steps.state.steps.get(path)
-        if recorded is not None and recorded.status in ("completed", "failed"):
-            output = await self.steps.value(recorded.output)
-            if recorded.status == "completed":
-                return Outcome(status="completed", output=output)
-            return Outcome(status="failed", failure=recorded.failure)
-        names, items = await self._items(step, each, path, values)
-        outputs, failure = await _Items(self, step, path, values, stakes).run(names, items, each.parallel)
-        if failure is not None:
-            self.steps.fail(path, failure, critical=step.critical)
-            return Outcome(status="failed", failure=failure)
-        output = b"[%b]" % b",".join(outputs)
-        self.steps.close(path, output)
-        return Outcome(status="completed", output=output)
-
-    async def _items(self, step: PlanStep, each: ForEach, path: str, values: Values) -> tuple[list[str], list[Any]]:
-        """The list is evaluated once and journaled; a replay takes it from there."""
-        recorded = self.steps.state.steps.get(path)
-        if recorded is not None and recorded.arguments:
-            kept = msgspec.json.decode(await self.steps.value(recorded.arguments))
-            return kept["keys"], kept["items"]
-        items = each.items.render(values)
-        if not isinstance(items, list):
-            raise StepProblem(f"for_each needs a list, got {type(items).__name__}: {as_text(items)[:100]}")
-        items = cast("list[Any]", items)
-        if len(items) > FOR_EACH_ITEMS_MAX:
-            raise StepProblem(f"for_each got {len(items):,} items, at most {FOR_EACH_ITEMS_MAX:,} are allowed")
-        keys = [_key(each, values, item, index) for index, item in enumerate(items)]
-        if len(set(keys)) != len(keys):
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise StepProblem(f'for_each: two items have the key "{twice}"; keys must differ')
-        body = encode({"keys": keys, "items": items}, f"the items of {path}")
-        self.steps.open(path, "for_each", total=len(items), title=_title(step, values), arguments=body)
-        return keys, msgspec.json.decode(body)["items"]
-
-
-class StepProblem(ToolError):
-    """What the plan says cannot be done with these values."""
-
-    category = "logic"
-    without_effect = True
-
-
-class _Items:
-    """The items of one for_each, a bounded number at a time."""
-
-    def __init__(self, walker: _Walker, step: PlanStep, path: str, values: Values, stakes: Stakes) -> None:
-        self._walker = walker
-        self._step = step
-        self._path = path
-        self._values = values
-        self._stakes = stakes
-        self._names: list[str] = []
-        self._items: list[Any] = []
-        self._outputs: list[bytes] = []
-        self._failure: Failure | None = None
-
-    async def run(self, names: list[str], items: list[Any], parallel: int) -> tuple[list[bytes], Failure | None]:
-        self._names, self._items = names, items
-        self._outputs = [b"null"] * len(items)
-        waiting = iter(range(len(self._items)))
-
-        async def work() -> None:
-            for index in waiting:
-                await self._one(index)
-                if self._failure is not None:
-                    return
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(parallel, len(self._items))):
-                    group.create_task(work())
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        if self._failure is not None:
-            for index in waiting:
-                self._walker.steps.skip(f"{self._path}[{self._names[index]}]", "another item failed")
-        return self._outputs, self._failure
-
-    async def _one(self, index: int) -> None:
-        path = f"{self._path}[{self._names[index]}]"
-        values = self._values.new_child({"item": self._items[index], "index": index})
-        try:
-            outcome = await self._walker.do(self._step, path, values, self._stakes)
-        except (ToolError, UsageError) as error:
-            failure = describe(error)
-            self._walker.steps.fail(path, failure, critical=self._step.critical)
-            outcome = Outcome(status="failed", failure=failure)
-        if outcome.status == "completed":
-            self._outputs[index] = outcome.output
-        elif outcome.status == "failed" and self._step.critical:
-            self._failure = self._failure or outcome.failure
-
-
-class _Level:
-    """One list of steps and how far it is."""
-
-    def __init__(self, walker: _Walker, prefix: str, steps: tuple[PlanStep, ...], values: Values) -> None:
-        self._walker = walker
-        self._prefix = prefix
-        self._values = values
-        self._listed = list(steps)
-        self._schedule = Schedule(steps)
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._ended: deque[tuple[PlanStep, Outcome]] = deque()
-        self._changed = asyncio.Event()
-        self._outputs: dict[str, bytes] = {}
-        self._error: BaseException | None = None
-        self._failure: tuple[str, Failure] | None = None
-        self.extensions = 0  # how many times steps were added
-
-    def add(self, steps: tuple[PlanStep, ...]) -> None:
-        self.extensions += 1
-        self._listed.extend(steps)
-        self._schedule.add(steps)
-        self._changed.set()
-
-    def plan_now(self, plan: Plan) -> Plan:
-        """The plan as it is with all that was added."""
-        return dataclasses.replace(plan, steps=tuple(self._listed))
-
-    def last_output(self) -> bytes:
-        for step in reversed(self._listed):
-            if step.id in self._outputs:
-                return self._outputs[step.id]
-        return b"null"
-
-    async def run(self) -> tuple[str, Failure] | None:
-        """Every step to its end; returns the critical failure that cut the list short."""
-        try:
-            while not self._schedule.done:
-                self._changed.clear()
-                self._abandon_rest()
-                self._leave_out(self._schedule.skips())
-                for step in self._schedule.take_ready():
-                    self._start(step)
-                if not self._running and not self._ended:
-                    continue
-                await self._changed.wait()
-                self._settle()
-            self._leave_out(self._schedule.skips())
-            return self._failure
-        finally:
-            for task in self._running.values():
-                task.cancel()
-            if self._running:
-                await asyncio.gather(*self._running.values(), return_exceptions=True)
-
-    def _start(self, step: PlanStep) -> None:
-        async def take() -> None:
-            path = self._prefix + step.id
-            try:
-                stakes = Stakes(critical=step.critical, affects=lambda: self._affected_by(step))
-                outcome = await self._walker.take(step, path, self._values, stakes)
-                self._ended.append((step, outcome))
-            except BaseException as error:
-                self._error = self._error or error
-            finally:
-                del self._running[step.id]
-                self._changed.set()
-
-        self._running[step.id] = asyncio.ensure_future(take())
-
-    def _settle(self) -> None:
-        if self._error is not None:
-            raise self._error
-        while self._ended:
-            step, outcome = self._ended.popleft()
-            self._remember(step, outcome)
-            unavailable = outcome.status == "skipped" and outcome.reason.startswith(_NO_TOOL)
-            self._schedule.settle(step.id, "unavailable" if unavailable else outcome.status)
-            if outcome.status == "failed" and step.critical:
-                self._failure = self._failure or (self._prefix + step.id, cast(Failure, outcome.failure))
-        self._abandon_rest()
-
-    def _abandon_rest(self) -> None:
-        """After a critical failure nothing new begins, whenever it was added."""
-        if self._failure is None:
-            return
-        self._leave_out(self._schedule.abandon(self._failure[0].removeprefix(self._prefix)))
-
-    def _leave_out(self, skipped: list[tuple[PlanStep, str]]) -> None:
-        for step, reason in skipped:
-            self._walker.steps.skip(self._prefix + step.id, reason)
-            self._remember(step, Outcome(status="skipped", reason=reason))
-
-    def _remember(self, step: PlanStep, outcome: Outcome) -> None:
-        if outcome.status == "completed":
-            self._outputs[step.id] = outcome.output
-        self._values[f"steps.{step.id}"] = _seen(outcome)
-
-    def _affected_by(self, step: PlanStep) -> tuple[str, ...]:
-        return tuple(self._prefix + other for other in self._schedule.affected_by(step.id))
-
-
-def _seen(outcome: Outcome) -> dict[str, Any]:
-    """A step as expressions see it."""
-    error = outcome.failure.message if outcome.failure is not None else None
-    return {"output": outcome.value(), "status": outcome.status, "error": error}
-
-
-class _Gap(Tool[..., Any]):
-    """In the place of a tool that this process does not have."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(lambda: None, Options(name=name, effect="read"))
-
-    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        raise Misconfigured(f"the tool {self.name} is not here")
-
-
-def _title(step: PlanStep, values: Values) -> str:
-    title = step.title.render(values)
-    return as_text(title) if title is not None else ""
-
-
-def _approval(step: PlanStep, values: Values) -> Approval:
-    assert step.approval is not None
-    message = step.approval.message.render(values)
-    return Approval(message=as_text(message) if message is not None else "", expires_s=step.approval.expires_s)
-
-
-def _key(each: ForEach, values: Values, item: Any, index: int) -> str:
-    if each.key is None:
-        return str(index)
-    key = as_text(each.key.render(values.new_child({"item": item, "index": index})))
-    return quote(key, safe="-_.:@ +,=") or str(index)

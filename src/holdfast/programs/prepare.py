@@ -25,7 +25,8 @@ from holdfast.core.policy import Concurrency
 from holdfast.engine.program import ChildTask, Program
 from holdfast.programs.cel import Cel
 from holdfast.programs.function import Function, FunctionKind
-from holdfast.programs.plan import MakeChild, PlanProgram
+from holdfast.programs.plan import PlanProgram
+from holdfast.programs.plan_walk import MakeChild
 from holdfast.tools.registry import Registry
 from holdfast.tools.values import encode
 
