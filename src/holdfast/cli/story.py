@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.cli.text import distance, duration, value
+from holdfast.core.commands import REASON_WORDS
 
 Wired = Mapping[str, Any]
 
@@ -16,19 +17,7 @@ _REMEDY_WORDS = {
     "fallback": "run its fallback instead",
     "fail": "let it fail",
 }
-_WAITING_WORDS = {
-    "approval": "an approval",
-    "answer": "an answer",
-    "question": "an answer",
-    "correction": "a correction",
-    "doubt": "a doubt to be settled",
-    "budget": "budget",
-    "quota": "a free place",
-    "timer": "time to pass",
-    "event": "an event",
-    "child": "a child execution",
-    "driver": "a driver",
-}
+_WAITING_WORDS = {**REASON_WORDS, "question": "an answer"}
 
 
 def _by(event: Wired) -> str:

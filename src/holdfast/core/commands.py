@@ -299,20 +299,23 @@ def _by(who: str) -> str:
     return f" by {who}" if who else ""
 
 
+REASON_WORDS = {
+    "approval": "an approval",
+    "answer": "an answer",
+    "correction": "a correction",
+    "doubt": "a doubt to be settled",
+    "budget": "budget",
+    "quota": "a free place",
+    "timer": "time to pass",
+    "event": "an event",
+    "child": "a child execution",
+    "driver": "a driver",
+}
+
+
 def describe_reasons(state: Execution) -> str:
     """`an approval (publish) and an event (go)`, for sentences."""
-    words = {
-        "approval": "an approval",
-        "answer": "an answer",
-        "correction": "a correction",
-        "doubt": "a doubt to be settled",
-        "budget": "budget",
-        "quota": "a free place",
-        "timer": "time to pass",
-        "event": "an event",
-        "child": "a child execution",
-        "driver": "a driver",
-    }
+    words = REASON_WORDS
     parts = [f"{words[r.kind]} ({r.name or r.path})" if r.path else words[r.kind] for r in state.reasons]
     return " and ".join(parts) or "nothing"
 
