@@ -25,8 +25,14 @@ from holdfast.core.execution import Execution, Received
 from holdfast.core.lifecycle import Status
 
 DAY_US = 86_400_000_000
+
+
+def over(status: str) -> str:
+    from_step = " --from STEP" if status == "completed" else ""
+    return f"the execution is {status}; to run it again: holdfast retry e1{from_step}"
+
+
 ENDED = ("completed", "failed", "stopped")
-OVER = "the execution is {status}; to run it again: holdfast retry e1"
 
 
 def ask(state: Execution, verb: Verb, by: str = "bob", **arguments: Any) -> Ruling:
@@ -79,7 +85,7 @@ TABLE: dict[tuple[str, str], tuple[str, str, list[str]]] = {
 }
 for _status in get_args(Status):
     _is_over = _status in ENDED
-    _again = ("refused", OVER.format(status=_status), list[str]())
+    _again = ("refused", over(_status), list[str]())
     for _verb, _kinds in (
         ("approve", "approval"),
         ("deny", "approval"),
@@ -293,7 +299,7 @@ def test_a_doubt_or_correction_is_resolved_with_an_offered_remedy(kind: ev.Reque
     assert ruling.events == (ev.RequestAnswered(at=70, request_id="r1", remedy="done", by="bob", data=Raw(b"7")),)
     after = carry_out(state, ruling)
     assert ask(after, "resolve", step="mail", remedy="done").outcome == "unchanged"
-    assert ask(after, "resolve", step="mail", remedy="again").text == "mail was already done by bob"
+    assert ask(after, "resolve", step="mail", remedy="again").text == 'mail was already settled with "done" by bob'
 
 
 # ---- outside and family ----------------------------

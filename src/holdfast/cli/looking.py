@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import AsJson, Id
-from holdfast.cli.place import bare_engine, is_left_alone, open_store, settings_of, wait_for
+from holdfast.cli.place import bare_engine, is_left_alone, lock_files, open_store, settings_of, wait_for
 from holdfast.cli.text import STATUS_COLOURS, columns, is_terminal, json_line, local_time, paint, terminal_width
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.core.suggest import did_you_mean
@@ -70,7 +70,7 @@ async def _heads(
         heads = await store.heads(Query(status=status, name=name, owner=owner, limit=limit))
     finally:
         await store.close()
-    return [wire_head(head) for head in heads]
+    return [wire_head(head, lock_files(settings).is_dead) for head in heads]
 
 
 def _table(found: Sequence[dict[str, Any]]) -> list[str]:

@@ -8,7 +8,7 @@ events.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -65,6 +65,13 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: Failure | None = None
 
 
+class Wanted(NamedTuple):
+    """What a person says to a request, and whether they change something with it."""
+
+    remedy: str
+    edits: bool = False
+
+
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     text: str
@@ -117,7 +124,8 @@ def _refused(text: str) -> Ruling:
 
 
 def _ended(state: Execution) -> Ruling:
-    return _refused(f"the execution is {state.status}; to run it again: holdfast retry {state.id}")
+    from_step = " --from STEP" if state.status == "completed" else ""
+    return _refused(f"the execution is {state.status}; to run it again: holdfast retry {state.id}{from_step}")
 
 
 # ---- holding and going on --------------------------------------------------------------------------------------
@@ -172,7 +180,7 @@ def _stop(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
 
 
 def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("approval",), "granted")
+    asked = _find(state, arguments.step, ("approval",), Wanted("granted", bool(arguments.arguments)))
     if isinstance(asked, Ruling):
         return asked
     event = ev.ApprovalGranted(
@@ -188,7 +196,7 @@ def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling
 
 
 def _deny(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("approval",), "denied")
+    asked = _find(state, arguments.step, ("approval",), Wanted("denied"))
     if isinstance(asked, Ruling):
         return asked
     event = ev.ApprovalDenied(at=at, request_id=asked.request.id, by=by, why=arguments.why)
@@ -196,7 +204,7 @@ def _deny(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
 
 
 def _answer(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("question",), "answered")
+    asked = _find(state, arguments.step, ("question",), Wanted("answered"))
     if isinstance(asked, Ruling):
         return asked
     data = arguments.data or Raw(b"null")
@@ -214,7 +222,7 @@ def _misfit(request: ev.Request, data: Raw) -> str:
 
 
 def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("doubt", "correction"), arguments.remedy)
+    asked = _find(state, arguments.step, ("doubt", "correction"), Wanted(arguments.remedy, bool(arguments.data)))
     if isinstance(asked, Ruling):
         return asked
     offered = asked.request.remedies
@@ -224,18 +232,21 @@ def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling
     return _applied(f"resolved {asked.request.path}: {arguments.remedy}", event)
 
 
-def _decided(path: str, said: str, by: str, wanted: str) -> Ruling:
+def _decided(path: str, said: str, by: str, wanted: Wanted) -> Ruling:
     """The same answer again changes nothing; another one comes too late."""
-    text = f"{path} was already {said}{_by(by)}"
-    return _unchanged(text) if said == wanted else _refused(text)
+    how = said if said in ("granted", "denied", "expired", "answered") else f'settled with "{said}"'
+    text = f"{path} was already {how}{_by(by)}"
+    if wanted.edits:
+        return _refused(f"{text}; its arguments cannot be changed any more")
+    return _unchanged(text) if said == wanted.remedy else _refused(text)
 
 
-def _find(state: Execution, wanted: str, kinds: tuple[str, ...], remedy: str) -> Asked | Ruling:
+def _find(state: Execution, step_or_request: str, kinds: tuple[str, ...], wanted: Wanted) -> Asked | Ruling:
     """The open request meant by a step's path or a request's id; without either, the only open one."""
     if state.is_ended:
         return _ended(state)
     fitting = [asked for asked in state.requests.values() if asked.request.kind in kinds]
-    if not wanted:
+    if not step_or_request:
         still_open = [asked for asked in fitting if not asked.answered]
         if len(still_open) == 1:
             return still_open[0]
@@ -243,16 +254,16 @@ def _find(state: Execution, wanted: str, kinds: tuple[str, ...], remedy: str) ->
             return _refused(f"say which step: {', '.join(sorted(a.request.path for a in still_open))}")
         return _refused(f"there is no open {' or '.join(kinds)} request")
     for asked in fitting:
-        if wanted in (asked.request.id, asked.request.path):
-            return _decided(asked.request.path, asked.remedy, asked.by, remedy) if asked.answered else asked
-    step = state.steps.get(wanted)
+        if step_or_request in (asked.request.id, asked.request.path):
+            return _decided(asked.request.path, asked.remedy, asked.by, wanted) if asked.answered else asked
+    step = state.steps.get(step_or_request)
     if step is None:
         still_open = sorted(a.request.path for a in fitting if not a.answered)
         hint = f"; open: {', '.join(still_open)}" if still_open else ""
-        return _refused(f"there is no {' or '.join(kinds)} request for {wanted}{hint}")
+        return _refused(f"there is no {' or '.join(kinds)} request for {step_or_request}{hint}")
     kind, said, by = step.decided
     if kind in kinds:
-        return _decided(step.path, said, by, remedy)
+        return _decided(step.path, said, by, wanted)
     return _refused(f"step {step.path} is {step.status}; it has no open {' or '.join(kinds)} request")
 
 

@@ -113,7 +113,7 @@ class Engine:
         """The key was used before: the same task is answered with the same execution, another one is refused."""
         _, state, _ = await open_state(self.services, existing)
         other = state.facts()
-        if (other.program.name, bytes(other.inputs)) != (created.program.name, bytes(created.inputs)):
+        if _task_of(other) != _task_of(created):
             raise Refused(
                 f'the key "{created.key}" belongs to execution {existing}, a different task '
                 f"({other.program.name}); use another key"
@@ -133,7 +133,7 @@ class Engine:
     async def find(self, fragment: str) -> Run:
         """By id, by any unambiguous beginning or end of it, or `@last`."""
         if fragment == "@last":
-            newest = await self.services.store.heads(Query(limit=1))
+            newest = await self.services.store.heads(Query(limit=1, parent_id=""))
             if not newest:
                 raise NotFound("there is no execution yet; start one with `holdfast run PLAN`")
             return Run(self, newest[0].id)
@@ -146,6 +146,10 @@ class Engine:
 
     async def list(self, query: Query | None = None) -> list[Head]:
         return await self.services.store.heads(query or Query())
+
+    def is_dead(self, driver: str) -> bool:
+        """Whether the process of a driver is gone."""
+        return self._liveness.is_dead(driver)
 
     def driver(self, execution_id: str) -> Driver | None:
         """The driver of an execution, if it runs here."""
@@ -384,6 +388,12 @@ class Engine:
         if self.services.feed.ring is not None:
             self.services.feed.ring.close()
         await self.services.store.close()
+
+
+def _task_of(created: ev.TaskCreated) -> tuple[str, str, bytes, bytes]:
+    """What makes two tasks the same: program, its document and the inputs."""
+    program = created.program
+    return program.kind, program.name, bytes(program.source), bytes(created.inputs)
 
 
 def _user() -> str:

@@ -18,7 +18,9 @@ def apply_command(log: Log, command: Command, at: int, *, release: bool = False,
     ruling = rule(log.state, command, at)
     seq = log.state.seq + len(ruling.events) if ruling.events else 0
     answer = Answer(command_id=command.id, outcome=ruling.outcome, text=ruling.text, seq=seq)
-    posts = pass_down(log.state, command) if ruling.outcome == "applied" else []
+    # A parent that waits is not itself resumed, but a child that was paused or interrupted may be what it waits for.
+    passes = ruling.outcome == "applied" or (ruling.outcome == "unchanged" and command.verb == "resume")
+    posts = pass_down(log.state, command) if passes else []
     for event in ruling.events:
         if isinstance(event, ev.TaskStopped):
             posts.extend(end_of_child(log.state, event))

@@ -50,7 +50,7 @@ class Run:
     async def show(self) -> dict[str, object]:
         """The same as plain data, as `holdfast show --json` prints it."""
         head, state, _ = await read_state(self._engine.services.store, self.id)
-        return wire_state(head, state)
+        return wire_state(head, state, self._engine.is_dead)
 
     def watch(self, since: int = 0) -> AsyncIterator[Watched]:
         """Durable events after number `since`, and live frames, until the execution ends."""
@@ -78,7 +78,7 @@ class Run:
 
     async def settled(self) -> Head:
         """Wait until the execution has ended or only a person can move it."""
-        return await self._wait(is_settled)
+        return await self._wait(lambda head: is_settled(head, self._engine.is_dead))
 
     async def _wait(self, enough: Callable[[Head], bool]) -> Head:
         services = self._engine.services
@@ -187,10 +187,12 @@ class Run:
         return answer
 
 
-def is_settled(head: Head) -> bool:
+def is_settled(head: Head, is_dead: Callable[[str], bool]) -> bool:
     """Ended, held by a person, or waiting for nothing but people."""
-    if head.status in ENDS or head.status in ("paused", "interrupted") or head.quarantined:
+    if head.status in ENDS or head.status == "interrupted" or head.quarantined:
         return True
+    if head.status == "paused":  # its driver leaves when the steps that were running have finished
+        return not head.driver or is_dead(head.driver)
     if head.status != "waiting" or head.wake_at == 0:  # 0: an answer has come, and somebody is about to go on with it
         return False
     return bool(head.reasons) and all(reason.kind in PEOPLE for reason in head.reasons)

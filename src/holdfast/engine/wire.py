@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -73,8 +74,8 @@ def plain(value: Any) -> object:
     return value
 
 
-def wire_head(head: Head) -> dict[str, object]:
-    """One row of a list."""
+def wire_head(head: Head, is_dead: Callable[[str], bool]) -> dict[str, object]:
+    """One row of a list. `is_dead` tells of a driver whether its process is gone."""
     return {
         "id": head.id,
         "name": head.name,
@@ -92,16 +93,16 @@ def wire_head(head: Head) -> dict[str, object]:
         "steps_total": head.total or None,
         "error": head.error or None,
         "failed_step": head.failed_path or None,
-        "driven": bool(head.driver),
+        "driven": bool(head.driver) and not is_dead(head.driver),
         "quarantined": head.quarantined or None,
     }
 
 
-def wire_state(head: Head, state: Execution) -> dict[str, object]:
+def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> dict[str, object]:
     """One execution, whole."""
     created = state.facts()
     return {
-        **wire_head(head),
+        **wire_head(head, is_dead),
         "status": state.status,
         "inputs": plain(created.inputs),
         "percent": round(percent(state), 1),

@@ -46,6 +46,7 @@ class SqliteStore:
         with explaining(path):
             fresh = not path.exists()
             path.parent.mkdir(parents=True, exist_ok=True)
+            _check_length(path)
             self._writer: Any = self._connect()
             _migrate(self._writer, path, may_migrate)
             self._reader: Any = self._connect()
@@ -297,6 +298,27 @@ def _migrate(connection: Any, path: Path, may_migrate: Callable[[], bool]) -> No
         connection.execute(steps[number])
         connection.pragma("user_version", number + 1)
     connection.execute("COMMIT")
+
+
+def _check_length(path: Path) -> None:
+    """A file that lost its end, as copies and full disks produce: SQLite itself notices only when it reads there.
+
+    While there is a write-ahead log, pages may rightly be missing from the file; then SQLite is left to judge.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if not path.is_file() or (log.exists() and log.stat().st_size):
+        return
+    with path.open("rb") as file:
+        header = file.read(100)
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        return  # empty, or not a database at all: SQLite says so better
+    page_bytes = int.from_bytes(header[16:18], "big")
+    page_bytes = 65536 if page_bytes == 1 else page_bytes
+    expected = int.from_bytes(header[28:32], "big") * page_bytes
+    if path.stat().st_size < expected:
+        raise StoreCorrupted(
+            f"{path} is damaged: it has {path.stat().st_size:,} bytes and should have {expected:,}; restore a backup"
+        )
 
 
 def _sync_folder(folder: Path) -> None:

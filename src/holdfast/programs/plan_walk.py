@@ -241,8 +241,9 @@ class _Items:
             outcome = Outcome(status="failed", failure=failure)
         if outcome.status == "completed":
             self._outputs[index] = outcome.output
-        elif outcome.status == "failed" and self._step.critical:
-            self._failure = self._failure or outcome.failure
+        elif outcome.failure is not None and self._step.critical and self._failure is None:
+            message = f"{path}: {outcome.failure.message}"  # among many items, which one it was matters most
+            self._failure = msgspec.structs.replace(outcome.failure, message=message)
 
 
 class Level:

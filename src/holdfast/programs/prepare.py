@@ -244,9 +244,18 @@ def _named(document: Any, name: str) -> Any:
     return cast("Any", document)
 
 
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f'"{twice}" stands twice in one object; keep one')
+    return found
+
+
 def _parse_json(text: str, path: Path) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_without_twins)
     except (ValueError, RecursionError) as error:
         raise PlanInvalid([Problem("", f"is not JSON: {error}")], str(path)) from error
 
@@ -254,8 +263,23 @@ def _parse_json(text: str, path: Path) -> Any:
 def _parse_yaml(text: str, path: Path) -> Any:
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):
+        """YAML lets a key stand twice and drops the first; a plan must not lose half of itself like that."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen: set[Any] = set()
+            for key_node, _ in node.value:
+                key = key_node.value
+                if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
+                    line = key_node.start_mark.line + 1
+                    raise PlanInvalid([Problem(f"line {line}", f'"{key}" stands twice; keep one')], str(path))
+                if isinstance(key, str):
+                    seen.add(key)
+            return cast("Any", super()).construct_mapping(node, deep)
+
     try:
-        return yaml.load(text, Loader=loader)
+        return yaml.load(text, Loader=Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise PlanInvalid([Problem("", f"is not YAML: {' '.join(str(error).split())}")], str(path)) from error
