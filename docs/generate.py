@@ -250,7 +250,8 @@ def cli_page() -> str:
         ["# Command line", "", NOTE],
         [
             "An execution is named by its id, by any unambiguous beginning or end of it, or as `@last`. `--store` and",
-            "`-C` may stand anywhere. `--json` answers with one JSON document, or with JSON lines for events.",
+            "`-C` may stand anywhere. `--json` answers with one JSON document, or with JSON lines for events;",
+            'an error is then one JSON object on stderr, `{"error": TEXT, "type": CLASS}`.',
         ],
         table(
             ("exit code", "meaning"),
@@ -260,6 +261,7 @@ def cli_page() -> str:
                 ("2", "wrong use; nothing was changed"),
                 ("3", "paused, or waiting for a person"),
                 ("130", "interrupted"),
+                ("143", "told to end with SIGTERM (129: its terminal was closed); what it drove can be resumed"),
             ],
         ),
         help_block("holdfast", root, None),

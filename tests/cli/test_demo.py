@@ -14,6 +14,7 @@ from holdfast.cli.demo import Seen, _repeated  # pyright: ignore[reportPrivateUs
 def test_the_demo_kills_resumes_and_repeats_nothing(shop: Workshop) -> None:
     result = shop.run("demo")
     assert "resumed: 5 steps from history, 0 repeated" in result.out
+    assert "(when it was killed: 5 completed, 1 failed and lived with, 1 was cut off)" in result.out
     assert 'Killed with SIGKILL in the middle of step "chart"' in result.out
     assert "almanac: attempt 2 failed" in result.out
     assert "picture: failed (not critical, going on)" in result.out

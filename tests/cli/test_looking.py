@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -56,6 +57,90 @@ def test_looking_where_nothing_ever_ran_leaves_nothing_behind(shop: Workshop) ->
     assert "a store in memory ends with its process, so there is nothing to look at; use a file" in in_memory.err
 
 
+def test_a_named_store_that_is_not_there_is_a_mistake(shop: Workshop) -> None:
+    missing = f"there is no journal at {shop.folder / 'nope.db'}; start a task"
+    assert missing in shop.run("list", "--store", "nope.db", code=2).err
+    assert missing in shop.run("list", code=2, HOLDFAST_STORE="nope.db").err
+    shop.write("holdfast.toml", 'store = "later.db"\n')
+    assert shop.run("list").out == "no executions; start one with `holdfast run PLAN`\n"
+
+
+def test_steps_that_have_not_begun_are_pending(shop: Workshop) -> None:
+    shop.write(
+        "long.yaml",
+        "name: long\nsteps:\n  - {id: agree, approval: Well?}\n  - {id: act, tool: work.do}\n"
+        "  - {id: each, for_each: [1], tool: work.do}\nfinally:\n  - {id: tidy, tool: work.do}\n",
+    )
+    shop.run("run", "long.yaml", code=3)
+    agree, *pending = shop.run("show", "@last", "--json").json["steps"]
+    assert [(step["path"], step["tool"], step["kind"], step["status"]) for step in pending] == [
+        ("act", "work.do", "tool", "pending"),
+        ("each", "work.do", "for_each", "pending"),
+        ("tidy", "work.do", "tool", "pending"),
+    ]
+    assert all(step.keys() == agree.keys() for step in pending)
+    assert {(step["attempts"], step["effect"], step["started_at"]) for step in pending} == {(0, None, None)}
+    assert "  · act    pending, work.do\n" in shop.run("show", "@last").out
+
+
+def test_many_items_are_counted_and_those_amiss_are_shown(shop: Workshop) -> None:
+    numbers = ", ".join(["2", "3", *["4"] * 24])
+    shop.write(
+        "many.yaml",
+        f"name: many\nsteps:\n  - id: each\n    for_each: [{numbers}]\n    steps:\n"
+        '      - {id: n, tool: work.even, with: {number: "${{ item }}"}}\n',
+    )
+    shop.run("run", "many.yaml", code=3)
+    page = shop.run("show", "@last").out
+    assert "    … 26 items: 25 completed, 1 running; --all shows every one\n" in page
+    assert "● [1]" in page
+    assert "◌ n" in page
+    assert "[0]" not in page
+    everything = shop.run("show", "@last", "--all").out
+    assert "✔ [25]" in everything
+    assert "26 items" not in everything
+    assert len(shop.run("show", "@last", "--json").json["steps"]) == 1 + 2 * 26
+
+
+def test_children_are_marked_in_the_list_and_shown_with_what_they_ask(shop: Workshop) -> None:
+    shop.run("run", "parent", code=3)
+    child, parent = shop.run("list", "--json").json
+    assert child["parent_id"] == parent["id"]
+    table = shop.run("list").out.splitlines()
+    assert "↳ ask" in table[1]
+    assert f"(child of {parent['id']})" in table[1]
+    assert "↳" not in table[2]
+    assert "> ask" in shop.run("list", PYTHONIOENCODING="ascii").out
+    (shown,) = shop.run("show", parent["id"], "--json").json["children"]
+    assert (shown["id"], shown["status"]) == (child["id"], "waiting")
+    assert [(request["execution_id"], request["path"]) for request in shown["requests"]] == [(child["id"], "publish")]
+    page = shop.run("show", parent["id"]).out
+    assert f"children\n  child  {child['id']}  waiting\n    publish asks for an approval: Publish it?\n" in page
+    assert f"holdfast approve {child['id']} publish" in page
+    shop.run("approve", child["id"])
+    shop.run("resume", parent["id"])
+    assert f"child  {child['id']}  completed" in shop.run("show", parent["id"]).out
+
+
+def test_a_long_output_is_cut_and_json_has_all_of_it(shop: Workshop) -> None:
+    text = "tide " * 3000
+    shop.write("words.txt", text)
+    shop.write("long.yaml", "name: long\nsteps:\n  - {id: read, tool: files.read, with: {path: words.txt}}\n")
+    ran = shop.run("run", "long.yaml").out
+    hint = f"… (cut; all of it: holdfast show {shop.newest()['id']} --json)\n"
+    assert hint in ran
+    assert hint in shop.run("show", "@last").out
+    assert shop.run("show", "@last", "--json").json["output"] == text
+    shop.run("run", "two.yaml")
+    assert "cut" not in shop.run("show", "@last").out
+
+
+def test_a_completed_execution_is_run_again_from_a_step(shop: Workshop) -> None:
+    shop.run("run", "two.yaml")
+    page = shop.run("show", "@last").out
+    assert page.endswith(f"run it again from a step on: holdfast retry {shop.newest()['id']} --from STEP\n")
+
+
 def test_show_json_has_the_whole_execution(shop: Workshop) -> None:
     shop.run("run", "two.yaml")
     shown = shop.run("show", "@last", "--json").json
@@ -87,11 +172,25 @@ def test_events_follow_to_the_end(shop: Workshop) -> None:
 
 def test_a_reader_that_leaves_early_is_no_error(shop: Workshop) -> None:
     shop.run("run", "two.yaml")
-    command = f"{sys.executable} -m holdfast.cli events @last --json | head -n 1 >/dev/null"
+    for command in ("events @last --json", "events @last", "list", "show @last", "show @last --json", "watch @last"):
+        assert code_before_head(shop, command) == 0
+
+
+def test_a_run_whose_reader_leaves_early_goes_on_to_its_own_outcome(shop: Workshop) -> None:
+    for command, code in (("run two.yaml", 0), ("run two.yaml --json", 0), ("run fail.yaml", 1), ("run ask.yaml", 3)):
+        assert code_before_head(shop, command) == code
+    statuses = [head["status"] for head in shop.run("list", "--json").json]
+    assert statuses == ["waiting", "failed", "completed", "completed"]
+
+
+def code_before_head(shop: Workshop, command: str) -> int:
+    """The exit code of a command whose reader takes one line, and leaves at once where there is nothing to read."""
+    script = f"set -o pipefail; {sys.executable} -m holdfast.cli {command} | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
     result = subprocess.run(
-        ["sh", "-c", command], cwd=shop.folder, env=environment(), capture_output=True, text=True, check=False
+        ["bash", "-c", script], cwd=shop.folder, env=environment(), capture_output=True, text=True, check=False
     )
     assert result.stderr == ""
+    return int(result.stdout)
 
 
 def test_tools_lists_effects_arguments_and_unmet_needs(shop: Workshop) -> None:
@@ -103,6 +202,17 @@ def test_tools_lists_effects_arguments_and_unmet_needs(shop: Workshop) -> None:
     assert "work.do" in page
     assert "Do a little work." in page
     assert 'work.needy needs the program "no-such-program-anywhere"' in page
+
+
+def test_tools_also_lists_the_functions_that_can_be_run(shop: Workshop) -> None:
+    found = {each["name"]: each for each in shop.run("tools", "--json").json}
+    assert (found["work.do"]["kind"], found["double"]["kind"]) == ("tool", "function")
+    assert found["double"].keys() == found["work.do"].keys()
+    assert found["double"]["arguments"]["required"] == ["number"]
+    assert found["double"]["place"].startswith(f"{shop.folder / 'tools.py'}:")
+    lines = [line.split() for line in shop.run("tools").out.splitlines()]
+    assert ["FUNCTION", "INPUTS", "WHAT", "IT", "DOES"] in lines
+    assert ["double", "number,", "[label]"] in lines
 
 
 def test_no_colours_where_nobody_looks(shop: Workshop) -> None:
@@ -143,3 +253,38 @@ def test_wrong_commands_are_explained(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err.startswith("holdfast: No such command 'rnu'")
     assert run(["show"]) == 2
     assert "Missing argument 'ID'; `holdfast show --help` shows how" in capsys.readouterr().err
+    assert run(["shwo"]) == 2
+    assert capsys.readouterr().err.endswith("Did you mean 'show'? `holdfast --help` shows how\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same"),
+    [([], ["--help"]), (["-C", "."], ["--help"]), (["help"], ["--help"]), (["help", "run"], ["run", "--help"])],
+)
+def test_help_is_found_without_dashes(
+    arguments: list[str], same: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from holdfast.cli.main import run
+
+    assert run(arguments) == 0
+    found = capsys.readouterr()
+    assert run(same) == 0
+    assert found == capsys.readouterr()
+    assert found.out.startswith("Usage: holdfast")
+    assert found.err == ""
+
+
+def test_with_json_an_error_is_one_object_and_the_exit_code_stays(shop: Workshop) -> None:
+    for arguments, code, kind, text in [
+        (["show", "@last", "--json"], 2, "NotFound", "there is no journal at "),
+        (["show", "--json"], 2, "UsageError", "Missing argument 'ID'; `holdfast show --help` shows how"),
+        (["run", "--json", "none.yaml"], 2, "NotFound", "there is no plan file "),
+        (["--store", "two.yaml", "list", "--json"], 1, "StoreCorrupted", "is damaged"),
+    ]:
+        result = shop.run(*arguments, code=code)
+        said = json.loads(result.err)
+        assert said.keys() == {"error", "type"}
+        assert said["type"] == kind
+        assert text in said["error"]
+        assert result.out == ""
+    assert shop.run("answer", "@last", "a", "--", "--json", code=2).err.startswith("holdfast: ")

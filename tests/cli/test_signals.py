@@ -61,6 +61,7 @@ def test_a_killed_process_leaves_an_orphan_that_resume_takes_up(shop: Workshop) 
     *_, last = shop.run("resume", "@last", "--json").lines
     assert last["status"] == "completed"
     assert shop.log() == ["before ran", "gate begun", "gate begun", "gate ended", "after ran"]
+    assert "taken over   once, after its process died" in shop.run("show", "@last").out
 
 
 def test_a_once_step_cut_off_is_in_doubt_until_a_person_resolves_it(shop: Workshop) -> None:

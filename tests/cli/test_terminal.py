@@ -96,6 +96,19 @@ def test_the_live_picture_shows_steps_and_a_bar_and_gives_the_cursor_back(shop: 
     assert "exit 0" in shown
 
 
+def test_a_long_message_leaves_the_names_of_steps_alone(shop: Workshop) -> None:
+    message = "the tide is far too high " * 20
+    shop.write(
+        "loud.yaml",
+        "name: loud\nsteps:\n"
+        f"  - {{id: measure_the_tide, tool: work.fail, with: {{text: {message}}}, critical: false}}\n",
+    )
+    shown = at_terminal(shop, ["run", "loud.yaml"], [], NO_COLOR="1")
+    *_, row = re.findall(r"✘ measure_the_tide .*", shown)
+    assert "not critical, going on: the tide is far" in row
+    assert row.rstrip().endswith("…")
+
+
 def test_ctrl_c_at_the_terminal_interrupts(shop: Workshop) -> None:
     shown = at_terminal(shop, ["run", "gate.yaml"], [("work.gate", "\x03")])
     assert "exit 130" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 from cli.workshop import Workshop
@@ -84,13 +85,42 @@ def test_a_watcher_says_so_when_nobody_drives_and_leaves_on_ctrl_c(shop: Worksho
     identity = shop.newest()["id"]
     watching = shop.start("watch", "@last")
     assert watching.stdout is not None
-    assert watching.stdout.readline() == f"nobody is driving it now; go on with: holdfast resume {identity}\n"
     while "gate: started" not in watching.stdout.readline():
         pass
     watching.send_signal(signal.SIGINT)
     left = shop.finish(watching, 130)
-    assert f"to interrupt it: holdfast interrupt {identity}" in left.out
+    nobody = f"nobody is driving it now; go on with: holdfast resume {identity}"
+    assert left.err == f"holdfast: {nobody}\n"
+    assert nobody in left.out
+    assert "other process" not in left.out
     assert shop.newest()["status"] == "running"
+
+
+def test_a_watcher_of_a_driven_execution_leaves_it_to_the_other_process(shop: Workshop) -> None:
+    driving = shop.start("run", "gate.yaml")
+    shop.wait_for_log("gate begun")
+    watching = shop.start("watch", "@last")
+    assert watching.stdout is not None
+    while "gate: started" not in watching.stdout.readline():
+        pass
+    watching.send_signal(signal.SIGINT)
+    left = shop.finish(watching, 130)
+    assert f"it goes on in the other process; to interrupt it: holdfast interrupt {shop.newest()['id']}" in left.out
+    assert left.err == ""
+    shop.open_gate()
+    shop.finish(driving)
+
+
+def test_a_follower_says_so_when_the_driver_dies_meanwhile(shop: Workshop) -> None:
+    driving = shop.start("run", "gate.yaml")
+    shop.wait_for_log("gate begun")
+    following = shop.start("events", "@last", "--follow", "--json")
+    assert following.stdout is not None
+    assert following.stderr is not None
+    following.stdout.readline()
+    shop.kill(driving)
+    said = json.loads(following.stderr.readline())
+    assert said == {"note": f"nobody is driving it now; go on with: holdfast resume {shop.newest()['id']}"}
 
 
 def test_approve_from_another_process_with_edited_arguments(shop: Workshop) -> None:
@@ -174,6 +204,31 @@ def test_retry_keeps_what_completed_and_takes_a_corrected_plan(shop: Workshop) -
     assert f"forked from  {failed}" in shop.run("show", last["id"]).out
 
 
+def test_retry_and_fork_say_what_they_keep_and_show_only_what_happens(shop: Workshop) -> None:
+    shop.write(
+        "items.yaml",
+        "name: items\nsteps:\n  - {id: each, for_each: [1, 2], tool: work.do}\n"
+        "  - {id: fine, tool: work.do}\n  - {id: broken, tool: work.fail}\n",
+    )
+    shop.run("run", "items.yaml", code=1)
+    failed = shop.newest()["id"]
+    retried = shop.run("retry", failed, code=1).out.splitlines()
+    again = shop.newest()["id"]
+    assert retried[:4] == [
+        f"items is execution {again}",
+        f"kept from {failed}: 2 steps",
+        "started",
+        "broken: started (work.fail)",
+    ]
+    forked = shop.run("fork", failed, "--at", "fine", code=1).out
+    assert f"kept from {failed}: 1 step\n" in forked
+    assert "each" not in forked
+    result = shop.run("retry", failed, "--json", code=1)
+    durable = [event["seq"] for event in result.lines[:-1] if event["seq"] is not None]
+    assert durable == list(range(1, len(durable) + 1))
+    assert json.loads(result.err)["note"].endswith(f"kept from {failed}: 2 steps")
+
+
 def test_retry_with_other_inputs_and_fork_at_a_step(shop: Workshop) -> None:
     shop.run("run", "two.yaml")
     *_, last = shop.run("retry", "@last", "--from", "first", "-i", "count=9", "--json").lines
@@ -193,7 +248,8 @@ def test_what_makes_no_sense_is_refused_with_exit_2(shop: Workshop) -> None:
     identity = shop.newest()["id"]
     for verb in ("pause", "interrupt", "resume"):
         refused = shop.run(verb, "@last", code=2)
-        assert refused.err == f"holdfast: the execution is completed; to run it again: holdfast retry {identity}\n"
+        again = f"to run it again: holdfast retry {identity} --from STEP"
+        assert refused.err == f"holdfast: the execution is completed; {again}\n"
     assert "there is nothing to stop" in shop.run("stop", "@last", code=2).err
     one = "say how to resolve it, with exactly one of --done, --again, --skip, --fallback, --fail"
     assert one in shop.run("resolve", "@last", "first", code=2).err

@@ -35,7 +35,7 @@ async def engine_at(
     finally:
         _open_engines -= 1
     if check:
-        assert engine.holdings() == {"drivers": 0, "tasks": 0, "slots": 0, "watchers": 0}
+        assert not any(engine.holdings().values()), engine.holdings()
         if not _open_engines:
             left = asyncio.all_tasks() - {asyncio.current_task()}
             assert not left, f"tasks outlived their engine: {left}"

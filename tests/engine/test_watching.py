@@ -7,12 +7,15 @@ import sys
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 import holdfast
 from engine.kit import Gate, Script, echo, engine_at, names, plan, result, seen, settled, step
 from holdfast.engine.feed import FRAMES_MAX, Watched
+from holdfast.engine.wire import VALUE_BYTES_MAX
+from journal.support import sql
 
 THREE = plan(step("a", "echo"), step("b", "echo"), step("c", "echo"))
 
@@ -228,3 +231,64 @@ async def test_another_process_sees_live_frames_after_their_event(tmp_path: Path
     assert "task:message" in shown
     assert shown.index("step:started") < shown.index("task:message")
     assert [kind for kind in shown if kind.startswith("step:")] == ["step:started", "step:completed"]
+
+
+async def test_large_values_are_shown_whole_where_they_fit_and_as_references_where_not(tmp_path: Path) -> None:
+    large, huge = "x" * 9_000, "y" * (VALUE_BYTES_MAX + 1)
+    twin = {"in": {"holdfast": "blob", "digest": "00", "bytes": 1}}  # the user's own, that only looks like a reference
+    script = Script(large, huge, twin)
+    work = plan(
+        step("a", "script", **{"with": {"value": "${{ inputs.text }}"}}), step("b", "script"), step("c", "script"),
+        inputs={"text": "string"}, output="${{ steps.a.output }}",
+    )  # fmt: skip
+    async with engine_at(tmp_path, script.tool) as engine:
+        run = await engine.start(work, inputs={"text": large})
+        await result(run)
+        shown: Any = await run.show()
+        outputs = {shown_step["path"]: shown_step["output"] for shown_step in shown["steps"]}
+        assert shown["inputs"] == {"text": large}
+        assert shown["output"] == outputs["a"] == large
+        assert outputs["b"].keys() == {"holdfast", "digest", "bytes"}
+        assert (outputs["b"]["holdfast"], outputs["b"]["bytes"]) == ("blob", len(huge) + 2)
+        assert outputs["c"] == twin
+        whole = [(await item.whole(engine.services.store)).as_dict() for item in await watched(run)]
+        assert [event["output"] for event in whole if event["type"] == "step:completed"] == [large, outputs["b"], twin]
+        [started] = [event for event in whole if event["type"] == "step:started" and event["path"] == "a"]
+        assert started["arguments"] == {"value": large}
+        bare = next(item.as_dict() for item in await watched(run) if item.type == "step:completed")
+        assert bare["output"] == {"holdfast": "blob", "digest": ANY, "bytes": 9_002}
+
+
+async def test_large_values_are_shown_up_to_a_limit_for_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.wire.VALUES_BYTES_MAX", 20_000)
+    script = Script("x" * 9_000, "y" * 9_000, "z" * 9_000)
+    async with engine_at(tmp_path, script.tool) as engine:
+        run = await engine.start(plan(*(step(name, "script") for name in "abc"), output=1))
+        await result(run)
+        shown: Any = await run.show()
+        assert sorted(isinstance(shown_step["output"], str) for shown_step in shown["steps"]) == [False, True, True]
+
+
+async def test_execution_with_a_lost_value_can_still_be_looked_at(tmp_path: Path) -> None:
+    script = Script("x" * 9_000)
+    async with engine_at(tmp_path, script.tool) as engine:
+        run = await engine.start(plan(step("a", "script"), output=1))
+        await result(run)
+        sql(tmp_path / ".holdfast" / "journal.db", "DELETE FROM blobs")
+        shown: Any = await run.show()
+        assert shown["steps"][0]["output"]["holdfast"] == "blob"
+
+
+async def test_progress_begins_with_preparing_and_ends_with_finishing() -> None:
+    async with engine_at("memory:", echo) as engine:
+        run = await engine.start(THREE, hold=True)
+        phases: list[Any] = []
+        async with asyncio.timeout(10), aclosing(run.watch()) as watching:  # type: ignore[type-var]
+            async for item in watching:
+                if item.type == "task:created":
+                    await run.resume()
+                elif item.type == "task:progress_update":
+                    phases.append(item.as_dict()["phase"])
+        assert list(dict.fromkeys(phases)) == ["preparing", "running", "finishing"]

@@ -101,8 +101,9 @@ def store_trouble(error: HoldfastError) -> Finding:
             return Finding("problem", "schema", str(error), "This Holdfast leaves the file alone", "Upgrade Holdfast")
         case StoreCorrupted():
             meaning = "Its bytes are not what was written"
+            damage = str(error).partition("; ")[0]  # what follows is advice to ask the doctor
             todo = "Copy the file away, then restore a backup or start with a new store"
-            return Finding("problem", "damaged store", str(error), meaning, todo)
+            return Finding("problem", "damaged store", damage, meaning, todo)
         case _:
             meaning = "Nothing can be recorded, so nothing is started"
             return Finding("problem", "store", str(error), meaning, "Make the file and its folder writable")
@@ -139,11 +140,11 @@ async def _heads(store: SqliteStore) -> AsyncIterator[Head]:
 
 async def _execution(store: SqliteStore, head: Head, registry: Registry, locks: LockFiles) -> list[Finding]:
     try:
+        await store.head(head.id)  # a list shows what it can of a damaged row; asked for alone, it says so
         state = await verify_execution(store, head)
     except StoreCorrupted as error:
-        if not head.quarantined:
-            await store.quarantine(head.id, str(error))
-        what = f"execution {head.id}: {error}"
+        await store.quarantine(head.id, head.quarantined or str(error))
+        what = str(error) if head.id in str(error) else f"execution {head.id}: {error}"
         meaning = "It was set aside: nobody drives it, the others go on"
         todo = f"Restore a backup, then holdfast doctor --release {head.id}; or start it anew"
         return [Finding("problem", "damaged execution", what, meaning, todo, head.id)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import AnyStep, AsJson, Id, Step, Why, With, json_value, values
-from holdfast.cli.place import bare_engine, is_left_alone, settings_of, wait_for
+from holdfast.cli.place import bare_engine, is_left_alone, left_alone, settings_of, wait_for
 from holdfast.cli.text import json_line, parse_value
 from holdfast.core.errors import UsageError
 
@@ -161,8 +161,8 @@ def _command(context: typer.Context, execution: str, give: Command, as_json: boo
             run = await engine.find(execution)
             answer = await give(run)
             _tell(answer, run.id, as_json)
-            if wakes and not as_json and is_left_alone(await run.head(), settings):
-                print(f"nobody is driving it now; go on with: holdfast resume {run.id}")
+            if wakes and not as_json and is_left_alone(await run.head(), engine.is_dead):
+                print(left_alone(run.id))
         return 0
 
     return wait_for(work())

@@ -78,6 +78,7 @@ class Seen(NamedTuple):
     execution_id: str
     completed: frozenset[str]
     seq: int
+    failed: int = 0
 
 
 def register(app: typer.Typer) -> None:
@@ -115,6 +116,7 @@ def demo() -> int:
     _show_witness(folder, child.pid, resumed.pid)
     words = f"resumed: {len(seen.completed)} steps from history, {len(repeated)} repeated"
     print(paint(words, "red" if repeated or code else "green"))
+    print(f"(when it was killed: {len(seen.completed)} completed, {seen.failed} failed and lived with, 1 was cut off)")
     print(f"\nThe execution is {seen.execution_id}. Look at it:")
     for command in ("show", "events"):
         print(f"  holdfast -C {shown} {command} {seen.execution_id}")
@@ -166,13 +168,14 @@ async def _watch_until_half_way(folder: Path, key: str, child: subprocess.Popen[
             while not (found := [head.id for head in await engine.list() if head.key == key]):
                 _must_live(child)
                 await asyncio.sleep(0.02)
-            completed: set[str] = set()
+            completed, failed = set[str](), 0
             async for watched in engine.get(found[0]).watch():
                 if watched.type == "step:completed":
                     completed.add(_path(watched))
+                failed += watched.type == "step:failed"
                 if watched.type == "step:started" and _path(watched) == KILL_AT_STEP:
                     await asyncio.sleep(0.3)
-                    return Seen(found[0], frozenset(completed), watched.seq or 0)
+                    return Seen(found[0], frozenset(completed), watched.seq or 0, failed)
     raise HoldfastError("the demo ended before it could be killed; run `holdfast doctor`")
 
 

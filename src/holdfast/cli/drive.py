@@ -15,7 +15,8 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.cli.asking import ask_person
-from holdfast.cli.views import View
+from holdfast.cli.place import is_left_alone, left_alone
+from holdfast.cli.views import Audience, View
 from holdfast.core.errors import Refused, StoreCorrupted
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
@@ -25,7 +26,7 @@ from holdfast.journal.store import Head
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 1, "paused": 3, "waiting": 3, "interrupted": 130}
 _RESULT_KEYS = (
-    "id", "name", "title", "status", "output", "error", "failed_step", "failure", "waiting_for", "steps_ended",
+    "id", "name", "kind", "title", "status", "output", "error", "failed_step", "failure", "waiting_for", "steps_ended",
     "steps_total", "created_at", "started_at", "ended_at",
 )  # fmt: skip
 LOOK_S = 0.5  # how often to look again when nothing was announced
@@ -38,7 +39,7 @@ class Foreground:
     def __init__(self, engine: Engine, run: Run, view: View, *, asks: bool = False, follows: bool = False) -> None:
         self._engine = engine
         self._run = run
-        self._view = view
+        self._view = Audience(view)
         self._asks = asks
         self._follows = follows
         self._shown = 0
@@ -59,6 +60,8 @@ class Foreground:
             self._view.rest()
         result = await result_of(self._engine, self._run)
         self._view.end(result)
+        if self._follows and self._view.has_left:
+            return 0
         return code if code is not None else EXIT_CODES.get(result["status"], 1)
 
     async def _until_settled(self, watcher: asyncio.Task[None]) -> int | None:
@@ -70,9 +73,7 @@ class Foreground:
                     self._view.note(f"letting go; it goes on with: holdfast resume {self._run.id}")
                     return 128 + self._signal
                 if self._follows:
-                    self._view.note(
-                        f"it goes on in the other process; to interrupt it: holdfast interrupt {self._run.id}"
-                    )
+                    self._view.note(await self._without_us())
                     return 128 + self._signal
                 await self._interrupt()
                 continue
@@ -80,6 +81,11 @@ class Foreground:
                 raise StoreCorrupted(f"execution {head.id} is set aside: {head.quarantined}; run `holdfast doctor`")
             if head.status != "waiting" or not self._asks or not await self._ask():
                 return None
+
+    async def _without_us(self) -> str:
+        if is_left_alone(await self._run.head(), self._engine.is_dead):
+            return left_alone(self._run.id)
+        return f"it goes on in the other process; to interrupt it: holdfast interrupt {self._run.id}"
 
     async def _interrupt(self) -> None:
         self._signalled.clear()
@@ -121,7 +127,7 @@ class Foreground:
             while True:
                 subscription.changed.clear()
                 head = await self._run.head()
-                if await is_at_rest(self._engine, head):
+                if await is_at_rest(self._engine, head) or (self._follows and self._view.has_left):
                     return head
                 self._engine.raise_problem(self._run.id)
                 with suppress(TimeoutError):
@@ -134,7 +140,7 @@ class Foreground:
 
     async def _watch(self, since: int) -> None:
         async for watched in self._run.watch(since):
-            self._view.show(watched)
+            self._view.show(await watched.whole(self._engine.services.store))
             if watched.seq is not None:
                 self._shown = watched.seq
 

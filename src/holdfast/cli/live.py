@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.story import line_of
-from holdfast.cli.text import STATUS_COLOURS, STEP_MARKS, duration
+from holdfast.cli.text import STATUS_COLOURS, STEP_MARKS, duration, value
 from holdfast.cli.tree import label, tree
 from holdfast.cli.views import closing_lines
 from holdfast.core import events as ev
@@ -22,9 +21,11 @@ from holdfast.core.execution import Execution, Step, percent
 from holdfast.core.fold import apply
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.engine.feed import Watched
+from holdfast.engine.wire import planned_steps
 
 REFRESHES_PER_S = 8
 ROWS_MIN = 5
+NAME_SHARE_MAX = 60  # percent of the width that names may take
 _TOLD = ("task:recovered", "task:resumed", "task:paused", "task:interrupted", "event:received", "plan:extended")
 
 
@@ -38,7 +39,7 @@ class LiveView:
 
     def begin(self, state: Execution) -> None:
         self._state = state
-        self._planned = _planned_steps(state)
+        self._planned = [*planned_steps(state)]
         self._wake()
 
     def show(self, watched: Watched) -> None:
@@ -52,8 +53,8 @@ class LiveView:
             return
         if watched.seq == self._state.seq + 1:
             apply(self._state, event, watched.seq)
-        if isinstance(event, ev.TaskCreated):
-            self._planned = _planned_steps(self._state)
+        if isinstance(event, ev.TaskCreated | ev.PlanExtended):
+            self._planned = [*planned_steps(self._state)]
         self._wake()
         if watched.type in _TOLD:
             self._print(line_of(watched.as_dict()), "yellow")
@@ -97,9 +98,9 @@ class LiveView:
 
     def _steps(self, state: Execution) -> Table:
         table = Table.grid(padding=(0, 2))
-        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis", max_width=self._console.width * NAME_SHARE_MAX // 100)
         table.add_column(justify="right", no_wrap=True, style="dim")
-        table.add_column(no_wrap=True, overflow="ellipsis")
+        table.add_column()  # the one column that may shrink; its texts are cut, not wrapped
         rows = list(_visible(state, self._planned))
         room = max(ROWS_MIN, self._console.height - 5)
         hidden = len(rows) - room
@@ -116,16 +117,20 @@ class LiveView:
         name = Text.assemble("  " * (depth + 1), (sign, style), " ", label(step.path, depth))
         if step.total:
             name.append(f"  {step.ended}/{step.total}", "dim")
-        return name, _took(step), self._remark(step)
+        remark = self._remark(step)
+        remark.no_wrap, remark.overflow = True, "ellipsis"
+        return name, _took(step), remark
 
     def _remark(self, step: Step) -> Text:
         match step.status:
             case "failed" if step.failure is not None:
                 lived = "" if step.critical else "not critical, going on: "
-                return Text(lived + step.failure.message, style="red" if step.critical else "yellow")
+                return Text(lived + value(step.failure.message), style="red" if step.critical else "yellow")
             case "retrying" if step.failure is not None:
                 left_s = max(0.0, (step.due_at or 0) / 1e6 - time.time())
-                return Text(f"attempt {step.attempt} failed, next in {left_s:.0f} s: {step.failure.message}", "yellow")
+                return Text(
+                    f"attempt {step.attempt} failed, next in {left_s:.0f} s: {value(step.failure.message)}", "yellow"
+                )
             case "skipped" | "in_doubt":
                 return Text(step.reason, style="dim")
             case "waiting":
@@ -181,13 +186,3 @@ def _most_telling(rows: list[tuple[int, str]], state: Execution, room: int) -> l
 
     positions = sorted(range(len(rows)), key=lambda i: (weight(rows[i]), i if weight(rows[i]) < 2 else -i))[:room]
     return [rows[i] for i in sorted(positions)]
-
-
-def _planned_steps(state: Execution) -> list[str]:
-    """The steps a plan will take, so that they can be shown before they begin."""
-    created = state.created
-    if created is None or created.program.kind != "plan":
-        return []
-    document: dict[str, Any] = msgspec.json.decode(created.program.source)
-    steps: list[dict[str, Any]] = [*document.get("steps", []), *document.get("finally", [])]
-    return [step["id"] for step in steps if isinstance(step.get("id"), str)]

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli.options import AsJson, Id
-from holdfast.cli.place import bare_engine, is_left_alone, lock_files, open_store, settings_of, wait_for
-from holdfast.cli.text import STATUS_COLOURS, columns, is_terminal, json_line, local_time, paint, terminal_width
-from holdfast.core.errors import NotFound, UsageError
+from holdfast.cli.place import (
+    bare_engine,
+    is_left_alone,
+    left_alone,
+    lock_files,
+    open_store,
+    settings_of,
+    wait_for,
+)
+from holdfast.cli.text import (
+    STATUS_COLOURS,
+    aside,
+    columns,
+    is_terminal,
+    json_line,
+    local_time,
+    paint,
+    terminal_width,
+    writable,
+)
+from holdfast.core.errors import NotFound, StoreCorrupted, UsageError
 from holdfast.core.suggest import did_you_mean
 
 if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
     from holdfast.engine.run import Run
     from holdfast.settings import Settings
 
 LIST_MAX = 100_000
+LEFT_ALONE_S = 1.0  # for so long, twice, nobody must drive it before a follower says so
 Since = Annotated[int, typer.Option(min=0, metavar="N", help="Only events after number N.")]
 
 
@@ -65,7 +86,9 @@ async def _heads(
     try:
         store = open_store(settings)
     except NotFound:
-        return []
+        if settings.sources["store"] in ("--store", "HOLDFAST_STORE"):
+            raise
+        return []  # nothing was ever run here
     try:
         heads = await store.heads(Query(status=status, name=name, owner=owner, limit=limit))
     finally:
@@ -82,15 +105,28 @@ def _table(found: Sequence[dict[str, Any]]) -> list[str]:
         about = head["title"] or ""
         if head["status"] == "waiting" and head["waiting_for"]:
             about = f"{about} (waits for {', '.join(sorted(set(head['waiting_for'])))})".strip()
-        identity = head["id"].rpartition("-")[2] if at_terminal else head["id"]
+        if head["parent_id"]:
+            about = f"{about} (child of {_short(head['parent_id'], at_terminal)})".strip()
+        identity = _short(head["id"], at_terminal)
+        name = f"{writable('↳', '>')} {head['name']}" if head["parent_id"] else head["name"]
         steps = f"{head['steps_ended']}{total}"
-        rows.append([identity, status, steps, local_time(head["created_at"]), head["name"], about])
+        rows.append([identity, status, steps, local_time(head["created_at"]), name, about])
     lines = columns(rows, {1: {**STATUS_COLOURS, "set aside": "red"}}, terminal_width() if at_terminal else 0)
     return [paint(lines[0], "bold"), *lines[1:]]
 
 
-def show(context: typer.Context, execution: Id, as_json: AsJson = False) -> int:
-    """Show one execution: its steps, what it waits for, what failed and what can be done.
+def _short(execution_id: str, at_terminal: bool) -> str:
+    """An id as far as people need it; programs get all of it."""
+    return execution_id.rpartition("-")[2] if at_terminal else execution_id
+
+
+def show(
+    context: typer.Context,
+    execution: Id,
+    everything: Annotated[bool, typer.Option("--all", help="Every item and child, however many there are.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Show one execution: its steps, its children, what it waits for, what failed and what can be done.
 
     \b
     Example:
@@ -101,8 +137,7 @@ def show(context: typer.Context, execution: Id, as_json: AsJson = False) -> int:
 
     async def work() -> dict[str, Any]:
         async with bare_engine(settings) as engine:
-            found: dict[str, Any] = await (await engine.find(execution)).show()
-            return found
+            return await _whole(engine, await engine.find(execution))
 
     shown = wait_for(work())
     if as_json:
@@ -110,8 +145,27 @@ def show(context: typer.Context, execution: Id, as_json: AsJson = False) -> int:
     else:
         from holdfast.cli.showing import page_of
 
-        print("\n".join(page_of(shown)))
+        print("\n".join(page_of(shown, everything=everything)))
     return 0
+
+
+async def _whole(engine: Engine, run: Run) -> dict[str, Any]:
+    """The execution with its large output, and with how its children stand now and what they ask."""
+    from holdfast.cli.drive import open_requests
+    from holdfast.journal.store import Query
+
+    shown: dict[str, Any] = await run.show()
+    if shown["status"] == "completed":
+        with suppress(StoreCorrupted):  # then its reference is all there is to show
+            shown["output"] = await run.result()
+    if not shown["children"]:
+        return shown
+    now = {head.id: head.status for head in await engine.list(Query(parent_id=run.id, limit=LIST_MAX))}
+    for child in shown["children"]:
+        child["status"] = now.get(child["id"], child["status"])
+        asked = await open_requests(engine, engine.get(child["id"])) if child["status"] == "waiting" else []
+        child["requests"] = [{"execution_id": execution_id, **request} for execution_id, request in asked]
+    return shown
 
 
 def events(
@@ -138,17 +192,18 @@ def events(
             last = (await run.head()).seq
             if not follow and last <= since:
                 return
-            async for watched in run.watch(since):
-                if watched.seq is None:
-                    continue
-                event = watched.as_dict()
-                if as_json:
-                    print(json_line(event), flush=True)
-                else:
-                    at = local_time(str(event["at"]))
-                    print(f"{watched.seq:>5}  {at}  {watched.type:<20}  {line_of(event)}", flush=True)
-                if not follow and watched.seq >= last:
-                    return
+            async with _telling_when_left_alone(engine, run, as_json) if follow else nullcontext():
+                async for watched in run.watch(since):
+                    if watched.seq is None:
+                        continue
+                    event = (await watched.whole(engine.services.store)).as_dict()
+                    if as_json:
+                        print(json_line(event), flush=True)
+                    else:
+                        at = local_time(str(event["at"]))
+                        print(f"{watched.seq:>5}  {at}  {watched.type:<20}  {line_of(event)}", flush=True)
+                    if not follow and watched.seq >= last:
+                        return
 
     wait_for(work())
     return 0
@@ -169,9 +224,33 @@ def watch(context: typer.Context, execution: Id, since: Since = 0, as_json: AsJs
 
         async with bare_engine(settings) as engine:
             run: Run = await engine.find(execution)
-            view = view_for(as_json)
-            if is_left_alone(await run.head(), settings):
-                view.note(f"nobody is driving it now; go on with: holdfast resume {run.id}")
-            return await Foreground(engine, run, view, follows=True).drive(since)
+            async with _telling_when_left_alone(engine, run, as_json):
+                return await Foreground(engine, run, view_for(as_json), follows=True).drive(since)
 
     return wait_for(work())
+
+
+@asynccontextmanager
+async def _telling_when_left_alone(engine: Engine, run: Run, as_json: bool) -> AsyncGenerator[None]:
+    """Say once, now or later, that what is being followed does not move because nobody drives it."""
+    import asyncio
+
+    if is_left_alone(await run.head(), engine.is_dead):
+        aside(left_alone(run.id), as_json)
+        yield
+        return
+
+    async def look() -> None:
+        looks = 0
+        while looks < 2:  # an engine that recovers may be about to take it over
+            await asyncio.sleep(LEFT_ALONE_S)
+            head = await run.head()
+            looks = looks + 1 if head.status == "running" and is_left_alone(head, engine.is_dead) else 0
+        aside(left_alone(run.id), as_json)
+
+    looking = asyncio.create_task(look())
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)

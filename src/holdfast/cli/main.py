@@ -6,15 +6,16 @@ ever shown as a traceback.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Annotated
 
 import typer
 
 from holdfast.cli import commanding, demo, doctor, looking, running, toolbox
 from holdfast.cli.place import Flags
+from holdfast.cli.text import json_line, silence
 from holdfast.core.errors import HoldfastError, UsageError
 
 _SHARED = ("--store", "--folder", "-C")
@@ -23,7 +24,6 @@ app = typer.Typer(
     name="holdfast",
     help="Run tasks durably: every step is journaled, and a killed task goes on where it was.\n\n"
     "\b\nExample:\n  holdfast run report.yaml -i topic=tides\n  holdfast list\n  holdfast show @last",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -62,41 +62,37 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        code = _reader_left()
+        silence()
     sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
+    as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     try:
         code = app(args=_shared_first(arguments), prog_name="holdfast", standalone_mode=False)
     except HoldfastError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
+        _tell(str(error), type(error).__name__, as_json)
         return 2 if isinstance(error, UsageError) else 1
-    except BrokenPipeError:
-        return _reader_left()
+    except BrokenPipeError:  # whoever read this has seen enough
+        silence()
+        return 0
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        return _wrong_use(error, message())
+        command = getattr(getattr(error, "ctx", None), "command_path", "holdfast")
+        said = message().rstrip(".")
+        joint = " " if said.endswith("?") else "; "
+        _tell(f"{said}{joint}`{command} --help` shows how", UsageError.__name__, as_json)
+        return 2
     return code if isinstance(code, int) else 0
 
 
-def _wrong_use(error: Exception, message: str) -> int:
-    """What the argument parser refused. An empty message means that the help was printed instead."""
-    command = getattr(getattr(error, "ctx", None), "command_path", "holdfast")
-    if message:
-        print(f"holdfast: {message.rstrip('.')}; `{command} --help` shows how", file=sys.stderr)
-    return 2
-
-
-def _reader_left() -> int:
-    """Whoever read our output is gone, as in `holdfast events ID | head`; the interpreter must not complain either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1
+def _tell(error: str, kind: str, as_json: bool) -> None:
+    print(json_line({"error": error, "type": kind}) if as_json else f"holdfast: {error}", file=sys.stderr)
 
 
 def _shared_first(arguments: Sequence[str]) -> list[str]:
@@ -113,4 +109,11 @@ def _shared_first(arguments: Sequence[str]) -> list[str]:
             first.append(argument)
         else:
             rest.append(argument)
-    return first + rest
+    return first + _with_help_last(rest)
+
+
+def _with_help_last(arguments: list[str]) -> list[str]:
+    """`holdfast`, `holdfast help` and `holdfast help run` mean what `--help` means in their place."""
+    if not arguments or arguments[0] == "help":
+        return [*arguments[1:], "--help"]
+    return arguments

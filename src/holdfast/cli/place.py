@@ -6,7 +6,7 @@ Looking and commanding need neither the user's modules nor any tool, so a broken
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -116,8 +116,12 @@ def lock_files(settings: Settings) -> LockFiles:
     return LockFiles(settings.data_folder / DRIVERS_FOLDER)
 
 
-def is_left_alone(head: Head, settings: Settings) -> bool:
+def is_left_alone(head: Head, is_dead: Callable[[str], bool]) -> bool:
     """It should move, and no living process drives it."""
     if head.ended_at or head.status in ("paused", "interrupted"):
         return False
-    return not head.driver or lock_files(settings).is_dead(head.driver)
+    return not head.driver or is_dead(head.driver)
+
+
+def left_alone(execution_id: str) -> str:
+    return f"nobody is driving it now; go on with: holdfast resume {execution_id}"

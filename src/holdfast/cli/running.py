@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import AsJson, Id, Inputs, pairs, read_inputs_file
-from holdfast.cli.place import driving_engine, existing_store, lock_files, settings_of, wait_for
-from holdfast.cli.text import is_terminal, json_line
+from holdfast.cli.place import driving_engine, existing_store, settings_of, wait_for
+from holdfast.cli.text import count, is_terminal, json_line
 from holdfast.core.errors import InputInvalid
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
     """Run a plan or a function to its end.
 
     Ctrl-C interrupts and says how to resume. Exit codes: 0 completed, 1 failed or stopped, 2 wrong use, 3 paused or
-    waiting for a person, 130 interrupted.
+    waiting for a person, 130 interrupted, 143 told to end (SIGTERM): what it drove can be resumed.
 
     \b
     Example:
@@ -66,7 +66,7 @@ def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
             )
             if hold:
                 return _tell_held(started.id, as_json)
-            return await _drive(engine, started, settings, as_json=as_json, no_ask=no_ask)
+            return await _drive(engine, started, as_json=as_json, no_ask=no_ask)
 
     return wait_for(work())
 
@@ -90,9 +90,12 @@ def resume(
     async def work() -> int:
         async with driving_engine(settings) as engine:
             found = await engine.find(execution)
-            head = await found.head()
+            since = (await found.head()).seq
             await engine.resume(found.id, force=force)
-            return await _drive(engine, found, settings, since=head.seq, as_json=as_json, no_ask=no_ask)
+            head = await found.head()
+            done = f"{head.ended} of {head.total}" if head.total else f"{head.ended}"
+            note = f"going on with {head.title or head.name} ({head.id}), {done} steps are in the journal"
+            return await _drive(engine, found, since=since, note=note, as_json=as_json, no_ask=no_ask)
 
     return wait_for(work())
 
@@ -153,24 +156,54 @@ def _drive_new(
 
     async def work() -> int:
         async with driving_engine(settings) as engine:
-            started = await start(engine, await engine.find(execution))
-            return await _drive(engine, started, settings, as_json=as_json, no_ask=no_ask)
+            found = await engine.find(execution)
+            started = await start(engine, found)
+            since, kept = await _kept(engine, started)
+            head = await started.head()
+            note = f"{head.title or head.name} is execution {head.id}\nkept from {found.id}: {count(kept, 'step')}"
+            since = 0 if as_json else since  # programs get every event, people what really happens
+            return await _drive(engine, started, since=since, note=note, as_json=as_json, no_ask=no_ask)
 
     return wait_for(work())
 
 
-async def _drive(engine: Engine, run: Run, settings: Settings, *, as_json: bool, no_ask: bool, since: int = 0) -> int:
+async def _kept(engine: Engine, run: Run) -> tuple[int, int]:
+    """Of a new execution: the number of its last copied event, and how many steps those complete.
+
+    Steps inside a completed one are not counted.
+    """
+    from holdfast.core import events as ev
+    from holdfast.core.execution import parent_of
+    from holdfast.journal.log import read_events
+
+    last, completed = 0, set[str]()
+    for seq, event in await read_events(engine.services.store, run.id, 0):
+        if isinstance(event, ev.TaskStarted):
+            break
+        last = seq
+        if isinstance(event, ev.StepCompleted):
+            completed.add(event.path)
+
+    def is_outermost(path: str) -> bool:
+        while path := parent_of(path):
+            if path in completed:
+                return False
+        return True
+
+    return last, sum(map(is_outermost, completed))
+
+
+async def _drive(engine: Engine, run: Run, *, as_json: bool, no_ask: bool, since: int = 0, note: str = "") -> int:
     from holdfast.cli.drive import Foreground
     from holdfast.cli.views import view_for
 
     view = view_for(as_json)
     head = await run.head()
-    follows = head.driver not in ("", engine.services.driver) and not lock_files(settings).is_dead(head.driver)
+    follows = head.driver not in ("", engine.services.driver) and not engine.is_dead(head.driver)
     if follows:
         view.note(f"another process drives {run.id}; following it")
-    elif since:
-        done = f"{head.ended} of {head.total}" if head.total else f"{head.ended}"
-        view.note(f"going on with {head.title or head.name} ({run.id}), {done} steps are in the journal")
+    elif note:
+        view.note(note)
     asks = not (no_ask or as_json or follows) and is_terminal() and is_terminal(sys.stdin)
     return await Foreground(engine, run, view, asks=asks, follows=follows).drive(since)
 

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.cli.story import failure_lines, request_lines, waiting_for
-from holdfast.cli.text import distance, duration, local_time, mark, moment, paint, status_word, value
-from holdfast.cli.tree import label, tree
+from holdfast.cli.text import (
+    distance,
+    duration,
+    local_time,
+    mark,
+    moment,
+    output_line,
+    paint,
+    status_word,
+    value,
+    writable,
+)
+from holdfast.cli.tree import TELLING, TELLING_MAX, TOGETHER_MAX, fold_items, label, tree
 
 Wired = Mapping[str, Any]
 
 
-def page_of(shown: Wired) -> list[str]:
-    lines = [*_heading(shown), "", *_steps(shown)]
+def page_of(shown: Wired, *, everything: bool = False) -> list[str]:
+    """Many items of one `for_each` and many children are counted instead of shown, unless `everything` is wanted."""
+    lines = [*_heading(shown), "", *_steps(shown, everything)]
+    if shown["children"]:
+        lines += ["", paint("children", "bold"), *_children(shown["children"], everything)]
     if shown["requests"]:
         lines += ["", paint("asked of you", "bold")]
         for request in shown["requests"]:
@@ -21,7 +36,7 @@ def page_of(shown: Wired) -> list[str]:
     if shown["failure"]:
         lines += ["", *failure_lines(shown)]
     elif shown["output"] is not None:
-        lines += ["", f"output: {value(shown['output'])}"]
+        lines += ["", output_line(shown["output"], shown["id"])]
     if not shown["failure"] and (todo := _next_command(shown)):
         lines += ["", todo]
     return lines
@@ -52,7 +67,8 @@ def _heading(shown: Wired) -> list[str]:
     if shown["forked_from"]:
         facts.append(("forked from", shown["forked_from"]["id"]))
     if shown["recoveries"]:
-        facts.append(("taken over", f"{shown['recoveries']} times, after its process died"))
+        times = "once" if shown["recoveries"] == 1 else f"{shown['recoveries']} times"
+        facts.append(("taken over", f"{times}, after its process died"))
     return lines + [f"  {name:<12} {text}" for name, text in facts]
 
 
@@ -64,15 +80,37 @@ def _times(shown: Wired) -> str:
     return f"{text}, took {duration((ended - started).total_seconds())}" if ended else text
 
 
-def _steps(shown: Wired) -> list[str]:
+def _steps(shown: Wired, everything: bool) -> list[str]:
     steps = {step["path"]: step for step in shown["steps"]}
-    rows = [("  " * depth, label(path, depth), steps[path]) for depth, path in tree(steps)]
-    width = max((len(indent + name) for indent, name, _ in rows), default=0)
-    lines = [
-        f"  {indent}{mark(step['status'])} {name.ljust(width - len(indent))}  {_about(step)}".rstrip()
-        for indent, name, step in rows
-    ]
+    rows = list(tree(steps)) if everything else fold_items(list(tree(steps)), steps)
+    width = max((2 * depth + len(label(path, depth)) for depth, path in rows if isinstance(path, str)), default=0)
+    lines: list[str] = []
+    for depth, path in rows:
+        indent = "  " * depth
+        if isinstance(path, str):
+            name = label(path, depth).ljust(width - len(indent))
+            lines.append(f"  {indent}{mark(steps[path]['status'])} {name}  {_about(steps[path])}".rstrip())
+        else:
+            lines.append(f"  {indent}{_counted('items', path)}")
     return lines or ["  no steps yet"]
+
+
+def _children(children: Sequence[Wired], everything: bool) -> list[str]:
+    shown, lines = children, list[str]()
+    if len(children) > TOGETHER_MAX and not everything:
+        lines.append(f"  {_counted('children', Counter(child['status'] for child in children))}")
+        shown = [child for child in children if child["status"] in TELLING][:TELLING_MAX]
+    width = max((len(child["path"]) for child in shown), default=0)
+    for child in shown:
+        lines.append(f"  {child['path'].ljust(width)}  {child['id']}  {status_word(child['status'])}")
+        for request in child["requests"]:
+            lines += [f"    {line}" for line in request_lines(request, request["execution_id"])]
+    return lines
+
+
+def _counted(what: str, statuses: Counter[str]) -> str:
+    counts = ", ".join(f"{number} {status}" for status, number in statuses.most_common())
+    return f"{writable('…', '...')} {statuses.total()} {what}: {counts}; --all shows every one"
 
 
 def _about(step: Wired) -> str:
@@ -109,6 +147,8 @@ def _next_command(shown: Wired) -> str:
             return f"go on with: holdfast resume {shown['id']}"
         case "stopped":
             return f"run it again: holdfast retry {shown['id']}"
+        case "completed":
+            return f"run it again from a step on: holdfast retry {shown['id']} --from STEP"
         case "running" | "waiting" | "queued" if not shown["driven"]:
             return f"nobody is driving it now; go on with: holdfast resume {shown['id']}"
         case _:

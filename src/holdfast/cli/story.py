@@ -17,6 +17,7 @@ _REMEDY_WORDS = {
     "fallback": "run its fallback instead",
     "fail": "let it fail",
 }
+_NOT_MENDED_BY_REPEATING = ("logic", "configuration")
 _WAITING_WORDS = {**REASON_WORDS, "question": "an answer"}
 
 
@@ -140,7 +141,8 @@ def commands_for(request: Wired, execution_id: str) -> list[tuple[str, str]]:
 
 def request_lines(request: Wired, execution_id: str) -> list[str]:
     """An open request with everything needed to decide, and how to."""
-    lines = [f"{request['path']} asks for {_words_for(request)}: {request['message']}"]
+    first, *rest = request["message"].splitlines() or [""]
+    lines = [f"{request['path']} asks for {_words_for(request)}: {first}", *(f"  {line.strip()}" for line in rest)]
     if request["tool"]:
         lines.append(f"  would run: {request['tool']} {value(request['arguments'])}")
     if request["kind"] == "question" and request["schema"]:
@@ -157,8 +159,11 @@ def failure_lines(shown: Wired) -> list[str]:
     """Of a failed execution: what happened, what it affects, what can be done now."""
     failure = shown["failure"]
     where = f" at step {shown['failed_step']}" if shown.get("failed_step") else ""
-    lines = [f"what happened: {failure['message']}{where} ({failure['category']})"]
+    first, *rest = failure["message"].splitlines() or [""]
+    lines = [f"what happened: {first}{where} ({failure['category']})", *(f"  {line.strip()}" for line in rest)]
     if failure["affects"]:
         lines.append(f"what it affects: {', '.join(failure['affects'])} did not run")
     lines.append(f"what can be done now: holdfast retry {shown['id']}    # keeps what completed, runs the rest again")
+    if failure["category"] in _NOT_MENDED_BY_REPEATING and shown["kind"] == "plan":
+        lines.append(f"or, if the plan is wrong: holdfast retry {shown['id']} --plan FILE    # with a corrected plan")
     return lines

@@ -54,11 +54,16 @@ def paint(text: str, style: str) -> str:
 
 def mark(status: str) -> str:
     sign, style = STEP_MARKS.get(status, ("·", "dim"))
+    return paint(writable(sign, _PLAIN_MARKS.get(status, ".")), style)
+
+
+def writable(sign: str, plain: str) -> str:
+    """The sign, or `plain` where the output cannot show it."""
     try:
         sign.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
-        sign = _PLAIN_MARKS.get(status, ".")
-    return paint(sign, style)
+        return plain
+    return sign
 
 
 def status_word(status: str) -> str:
@@ -105,12 +110,27 @@ def value(data: Any, limit: int = VALUE_CHARS_MAX) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
+def output_line(output: Any, execution_id: str) -> str:
+    text = value(output)
+    cut = len(text) > VALUE_CHARS_MAX
+    return f"output: {text}" + (f" (cut; all of it: holdfast show {execution_id} --json)" if cut else "")
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def parse_value(text: str) -> Any:
     """What a person typed: JSON if it is JSON, and the text itself if not."""
     try:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def aside(text: str, as_json: bool) -> None:
+    """A sentence beside the answer, which goes to stdout."""
+    print(json_line({"note": text}) if as_json else f"holdfast: {text}", file=sys.stderr, flush=True)
 
 
 def json_line(data: Any) -> str:
@@ -140,3 +160,10 @@ def columns(rows: list[list[str]], styles: dict[int, dict[str, str]] | None = No
 
 def terminal_width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
+
+
+def silence() -> None:
+    """Whoever read our output is gone, as in `holdfast events ID | head`: what is still said must not be an error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -5,12 +5,11 @@ A view is shown everything a watcher sees, in order, and decides how to put it. 
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast.cli.story import failure_lines, line_of, request_lines
-from holdfast.cli.text import duration, json_line, moment, status_word, value
+from holdfast.cli.text import aside, duration, json_line, moment, output_line, silence, status_word
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution
 from holdfast.engine.feed import Watched
@@ -36,6 +35,41 @@ class View(Protocol):
         ...
 
 
+class Audience:
+    """A view for as long as somebody looks.
+
+    Whoever drives goes on when the reader leaves, as in `holdfast run PLAN | head`, and says no more.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.has_left = False
+
+    def begin(self, state: Execution) -> None:
+        self._say(lambda: self._view.begin(state))
+
+    def show(self, watched: Watched) -> None:
+        self._say(lambda: self._view.show(watched))
+
+    def note(self, text: str) -> None:
+        self._say(lambda: self._view.note(text))
+
+    def rest(self) -> None:
+        self._say(self._view.rest)
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        self._say(lambda: self._view.end(result))
+
+    def _say(self, something: Callable[[], None]) -> None:
+        if self.has_left:
+            return
+        try:
+            something()
+        except BrokenPipeError:
+            self.has_left = True
+            silence()
+
+
 class JsonView:
     """Every event and frame as one line, and at last one object with the outcome; sentences go to stderr."""
 
@@ -45,7 +79,7 @@ class JsonView:
         print(json_line(watched.as_dict()), flush=True)
 
     def note(self, text: str) -> None:
-        print(f"holdfast: {text}", file=sys.stderr, flush=True)
+        aside(text, as_json=True)
 
     def rest(self) -> None: ...
 
@@ -82,7 +116,7 @@ def closing_lines(result: Mapping[str, Any]) -> list[str]:
     match status:
         case "completed":
             if result["output"] is not None:
-                lines.append(f"output: {value(result['output'])}")
+                lines.append(output_line(result["output"], identity))
             lines.append(f"look at it: holdfast show {identity}")
         case "failed":
             lines += failure_lines(result)

@@ -65,6 +65,16 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: Failure | None = None
 
 
+def _is_expired(asked: Asked, at: int) -> bool:
+    return asked.request.expires_at is not None and at >= asked.request.expires_at
+
+
+def _too_late(asked: Asked, at: int) -> Ruling:
+    """Silence was a no, whoever notices first."""
+    text = f"{asked.request.path} expired before it was answered, and silence is a no"
+    return Ruling(outcome="refused", text=text, events=(ev.ApprovalExpired(at=at, request_id=asked.request.id),))
+
+
 class Wanted(NamedTuple):
     """What a person says to a request, and whether they change something with it."""
 
@@ -183,6 +193,8 @@ def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling
     asked = _find(state, arguments.step, ("approval",), Wanted("granted", bool(arguments.arguments)))
     if isinstance(asked, Ruling):
         return asked
+    if _is_expired(asked, at):
+        return _too_late(asked, at)
     event = ev.ApprovalGranted(
         at=at,
         request_id=asked.request.id,
@@ -199,6 +211,8 @@ def _deny(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     asked = _find(state, arguments.step, ("approval",), Wanted("denied"))
     if isinstance(asked, Ruling):
         return asked
+    if _is_expired(asked, at):
+        return _too_late(asked, at)
     event = ev.ApprovalDenied(at=at, request_id=asked.request.id, by=by, why=arguments.why)
     return _applied(f"denied {asked.request.path}", event)
 

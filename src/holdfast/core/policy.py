@@ -19,6 +19,7 @@ RETRIES = 3
 BACKOFF_FIRST_S = 1.0
 BACKOFF_FACTOR = 2.0
 BACKOFF_MAX_S = 60.0
+LOSSES_MAX = 10  # how often a step may take its process down before a person is asked
 RATE_LIMIT_WAIT_S = 30.0  # when a rate limit does not say how long
 RATE_LIMIT_WAITS_MAX = 100  # a rate limit is not counted as a retry, but it must not loop for ever either
 APPROVAL_EXPIRES_S = 7 * 86400.0

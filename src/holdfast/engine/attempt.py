@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from holdfast.core.errors import ToolError
-from holdfast.core.policy import HOOK_TIMEOUT_S
+from holdfast.core.errors import ToolError, Transient
+from holdfast.core.policy import HOOK_TIMEOUT_S, STEP_TIMEOUT_S
 from holdfast.tools.call import Call, DidNotHappen, Happened
+from holdfast.tools.threads import NeverBegan, StillRunning
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
+
+
+LATE_S = 1.0  # how long an attempt whose time is up may take to say how it ended
 
 
 class CancelledInside(ToolError):
@@ -27,26 +31,93 @@ class CancelledInside(ToolError):
     category = "timeout"
 
 
-async def invoke(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call, timeout_s: float) -> bytes:
-    """The tool's output as JSON bytes. Raises whatever the tool raises, and TimeoutError when its time is up."""
+class AnsweredLate(asyncio.CancelledError):
+    """The attempt was cut short from outside, but it answered all the same: that counts, and the cutting goes on."""
+
+    def __init__(self, output: bytes) -> None:
+        super().__init__()
+        self.output = output
+
+
+async def invoke(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call, timeout_s: float | None) -> bytes:
+    """The tool's output as JSON bytes. Raises whatever the tool raises, and TimeoutError when its time is up.
+
+    With a time limit of its own a tool runs in a task of its own, so that one that ignores its cancellation can be left
+    behind. The general limit is only looked at now and then, which costs next to nothing.
+    """
     validated = tool.validate(cast("dict[str, Any]", msgspec.json.decode(arguments)))
+    if timeout_s is not None:
+        return tool.output(await _in_own_task(run, tool, validated, call, timeout_s))
     deadlines, task = run.services.deadlines, cast("asyncio.Task[Any]", asyncio.current_task())
-    deadlines.set(task, run.loop, timeout_s)
+    before = deadlines.set(task, run.loop, STEP_TIMEOUT_S)
     try:
         value = await tool.invoke(validated, call)
-    except asyncio.CancelledError:
-        if deadlines.clear(task) and task.uncancel() == 0:
-            raise TimeoutError(f"{tool.name} took longer than {timeout_s:g} s") from None
-        if task.cancelling() == 0:
+    except asyncio.CancelledError as error:
+        if deadlines.clear(task, before) and task.uncancel() == 0:
+            value = await _late(error, LATE_S, _too_long(tool, STEP_TIMEOUT_S))
+        elif task.cancelling() == 0:
             raise CancelledInside(f"{tool.name} cancelled itself") from None
-        raise
+        else:
+            late = await _late(error, run.services.limits.interrupt_grace_s * 0.9, error)
+            raise AnsweredLate(tool.output(late)) from None
     except BaseException:
-        if deadlines.clear(task):
+        if deadlines.clear(task, before):
             task.uncancel()
         raise
-    if deadlines.clear(task):
-        task.uncancel()  # it answered in the very moment its time was up; the answer counts
+    else:
+        if deadlines.clear(task, before):
+            task.uncancel()  # it ignored that its time was up, and answered after all
     return tool.output(value)
+
+
+async def _in_own_task(
+    run: Driver, tool: Tool[..., Any], validated: dict[str, Any], call: Call, timeout_s: float
+) -> Any:
+    inner = run.loop.create_task(tool.invoke(validated, call))
+    try:
+        await asyncio.wait({inner}, timeout=timeout_s)
+    except asyncio.CancelledError as error:
+        late = await _stopped(run, inner, run.services.limits.interrupt_grace_s * 0.9, error)
+        raise AnsweredLate(tool.output(late)) from None
+    if inner.done():
+        if inner.cancelled():
+            raise CancelledInside(f"{tool.name} cancelled itself")
+        return inner.result()
+    return await _stopped(run, inner, LATE_S, _too_long(tool, timeout_s))
+
+
+async def _stopped(run: Driver, inner: asyncio.Task[Any], grace_s: float, otherwise: BaseException) -> Any:
+    """Cancel a tool's task; its answer if there is one after all. One that will not end is left behind and counted."""
+    inner.cancel()
+    await asyncio.wait({inner}, timeout=grace_s)
+    if not inner.done():
+        run.services.leave_behind(inner)
+        raise otherwise
+    try:
+        return inner.result()
+    except asyncio.CancelledError as error:
+        return await _late(error, grace_s, otherwise)
+    except Exception:
+        if isinstance(otherwise, asyncio.CancelledError):
+            raise otherwise from None
+        raise
+
+
+async def _late(error: asyncio.CancelledError, grace_s: float, otherwise: BaseException) -> Any:
+    """What became of a call in a thread, which cannot be cancelled: nothing, an answer, or still unknown."""
+    if isinstance(error, NeverBegan):
+        if isinstance(otherwise, asyncio.CancelledError):
+            raise error
+        raise Transient("all threads were busy and it never began", without_effect=True)
+    if isinstance(error, StillRunning):
+        await asyncio.wait({error.future}, timeout=grace_s)
+        if error.future.done():
+            return error.future.result()
+    raise otherwise
+
+
+def _too_long(tool: Tool[..., Any], timeout_s: float) -> TimeoutError:
+    return TimeoutError(f"{tool.name} took longer than {timeout_s:g} s")
 
 
 async def reduced(tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
+
+from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.commands import Command, close_attempts
 from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, StepFailed, Suspended
-from holdfast.core.execution import Execution
+from holdfast.core.execution import Execution, Step
 from holdfast.core.failure import Failure, describe
 from holdfast.engine.family import apply_command, told_at_end
 from holdfast.engine.program import Program
@@ -25,6 +27,7 @@ from holdfast.engine.voice import Voice
 from holdfast.engine.waiting import Wait
 from holdfast.journal.log import Log, read_events
 
+REFUSALS_MAX = 100  # how often a program that is being put to sleep may ask for another step
 QUIET_S = 0.01  # how long nothing may move before an execution counts as waiting; short waits are not worth an event
 
 Cause = Literal["ended", "parked", "cut", "closing", "lost", "diverged"]
@@ -43,8 +46,10 @@ class Driver:
         self._stubborn = False
         self._over = asyncio.Event()
         self.finished = asyncio.Event()  # everything is let go of
+        self._refusals = 0
         self._active = 0
         self._resting: asyncio.Event | None = None  # set when a closing driver has nothing running any more
+        self._movers: set[asyncio.Task[Any]] = set()  # tasks that are inside a step
         self._waits: set[Wait] = set()
         self._going = asyncio.Event()
         self._quiet_timer: asyncio.TimerHandle | None = None
@@ -58,7 +63,6 @@ class Driver:
         self.voice = Voice(self)
         self.make_call = self.voice.make_call
         self.keep = log.blobs.keep
-        self.value = log.blobs.fetch
         log.on_lost = self._lost
         log.on_durable = self._durable
 
@@ -78,7 +82,11 @@ class Driver:
     async def _run(self) -> None:
         try:
             output = await self._program.run(DriverSteps(self))
+            await self._settle_strays()
             await self.admit()
+            doubt = next((step for step in self.state.steps.values() if step.status == "in_doubt"), None)
+            if doubt is not None:
+                raise StepFailed(doubt.path, _left_in_doubt(doubt))
             self._end(ev.TaskCompleted(at=self.now_us(), output=self.keep(output)))
         except BaseException as error:
             await self._ended_with(_innermost(error))
@@ -87,6 +95,8 @@ class Driver:
         if self.cause is not None or isinstance(error, Suspended):
             return  # it was put to sleep or cut; its driver knows why
         match error:
+            case JournalError():
+                self._stop_for(error, "lost")
             case StepFailed():
                 await self._fail(error.failure, error.path)
             case asyncio.CancelledError():
@@ -96,8 +106,22 @@ class Driver:
 
     async def _fail(self, failure: Failure, path: str) -> None:
         with suppress(Suspended):
+            await self._settle_strays()
             await self.admit()
             self._end(ev.TaskError(at=self.now_us(), failure=failure, path=path))
+
+    async def _settle_strays(self) -> None:
+        """Steps that the program began and did not wait for must not go on behind its end."""
+        strays = self._movers - {asyncio.current_task()}
+        for task in strays:
+            task.cancel()
+        if strays:
+            _, running = await asyncio.wait(strays, timeout=self.services.limits.interrupt_grace_s)
+            for task in running:
+                self.services.leave_behind(task)
+            cut = close_attempts(self.state, self.now_us(), "its program ended while it ran")
+            if cut and self.log.error is None:
+                self.append(*cut)
 
     def _end(self, event: ev.TaskCompleted | ev.TaskError) -> None:
         self.append(event, posts=told_at_end(self.state, event), release=True)
@@ -141,6 +165,8 @@ class Driver:
         task.cancel()
         _, running = await asyncio.wait({task}, timeout=self.services.limits.interrupt_grace_s)
         self._stubborn = bool(running)
+        for stuck in running:
+            self.services.leave_behind(stuck)
 
     # ---- the journal --------------------------------------------------------------------------------------------
 
@@ -155,6 +181,14 @@ class Driver:
         self.log.append(*events, **extras)
         if self.voice.is_heard():
             self.voice.moved(events)
+
+    async def value(self, raw: Raw) -> bytes:
+        """The bytes behind a recorded value. One that cannot be had stops the driver, not the program."""
+        try:
+            return await self.log.blobs.fetch(raw)
+        except JournalError as error:
+            self._stop_for(error, "lost")
+            raise Suspended from None
 
     async def durable(self) -> None:
         if self.log.is_durable():
@@ -200,7 +234,7 @@ class Driver:
     async def admit(self) -> None:
         """Let a step begin: not while paused, not while letting go; wake up first if the execution waits."""
         if self.cause is not None or self.log.error is not None:
-            raise Suspended
+            await self._refuse()
         while self.state.status != "running":
             if self.state.status == "waiting":
                 await self._wake()
@@ -208,13 +242,29 @@ class Driver:
                 self._going.clear()
                 await self._going.wait()
             if self.cause is not None:
-                raise Suspended
+                await self._refuse()
 
-    def busy(self) -> None:
+    async def _refuse(self) -> NoReturn:
+        """Nothing more is begun. A program that will not hear of it waits here, instead of asking for ever."""
+        self._refusals += 1
+        await asyncio.sleep(0)
+        if self._refusals > REFUSALS_MAX:
+            await self._loop.create_future()
+        raise Suspended
+
+    def busy(self) -> bool:
+        """A step begins to move, in whichever task the program asked for it. Returns what `idle` wants back."""
         self._active += 1
+        task = asyncio.current_task()
+        if task in self._movers:
+            return True  # a step within a step
+        self._movers.add(cast("asyncio.Task[Any]", task))
+        return False
 
-    def idle(self) -> None:
+    def idle(self, was_moving: bool) -> None:
         self._active -= 1
+        if not was_moving:
+            self._movers.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
         if self._active == 0:
             if self._waits or self.state.status == "paused":
                 self._look_for_quiet()
@@ -315,7 +365,7 @@ class Driver:
 
     def _apply(self, command: Command) -> None:
         if not self.log.error:
-            apply_command(self.log, command, self.now_us())
+            apply_command(self.services, self.log, command, self.now_us())
             if self.state.status == "running":
                 self._going.set()
             elif self.state.status == "paused" and not self._active:
@@ -329,7 +379,7 @@ class Driver:
         """Interrupt or stop: cancel what runs, give it time to tidy up, then record what is known."""
         await self._cancel_program()
         if self.log.error is None:
-            apply_command(self.log, command, self.now_us(), release=True)
+            apply_command(self.services, self.log, command, self.now_us(), release=True)
         self._over.set()
 
     async def shut(self) -> None:
@@ -371,6 +421,11 @@ class Driver:
             for future in waiting:
                 if not future.done():
                     future.set_result(None)
+
+
+def _left_in_doubt(step: Step) -> Failure:
+    message = f"it is in doubt whether it happened ({step.reason}), and the program ended without settling that"
+    return Failure(category="unknown", message=message, happened="unknown", remedies=("retry",))
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -25,6 +25,7 @@ from holdfast.core.errors import (
     NotFound,
     Refused,
     ResumeMismatch,
+    StoreCorrupted,
     StoreUnavailable,
 )
 from holdfast.core.lifecycle import ENDS
@@ -67,6 +68,7 @@ class Engine:
         self._left: dict[str, str] = {}  # executions this process cannot run, and why
         self._keeper: asyncio.Task[None] | None = None
         self._look_now = asyncio.Event()
+        self._strays_possible = False  # a write failed: we may hold on disk what we do not drive
         self._some_wait = False  # something is due that has no slot yet
         self._closing = False
         services.on_child = self._child_was_born
@@ -78,11 +80,26 @@ class Engine:
 
     # ---- starting -----------------------------------------------------------------------------------------------
 
-    async def submit(self, created: ev.TaskCreated, blobs: Sequence[tuple[str, bytes]] = (),
-                     copied: Sequence[ev.Event] = (), program: Program | None = None) -> Run:  # fmt: skip
+    async def submit(
+        self,
+        created: ev.TaskCreated,
+        blobs: Sequence[tuple[str, bytes]] = (),
+        copied: Sequence[ev.Event] = (),
+        program: Program | None = None,
+    ) -> Run:
         """Hand a task in. When this returns it is on disk, and will be driven to its end."""
         if self._closing:
             raise Refused("the engine is closing; start the task with another one")
+        # Shielded: whoever asked may be cancelled, but what was written must be driven.
+        return await asyncio.shield(asyncio.ensure_future(self._submit(created, blobs, copied, program)))
+
+    async def _submit(
+        self,
+        created: ev.TaskCreated,
+        blobs: Sequence[tuple[str, bytes]],
+        copied: Sequence[ev.Event],
+        program: Program | None,
+    ) -> Run:
         execution_id = self.services.new_id()
         self._family.add(execution_id)
         slot = Slot(self._slots, held=False)
@@ -93,18 +110,19 @@ class Engine:
             events.append(ev.TaskStarted(at=created.at, because="created", driver=self.services.driver))
         driver = self.services.driver if at_once else ""
         new, state = new_execution(execution_id, events, driver=driver, blobs=blobs)
-        try:
-            written = await self.services.writer.write(new)
-        except BaseException:
-            slot.release()
-            raise
-        if not written.ok:
-            slot.release()
-            return await self._same_key(created, written.existing)
-        if at_once and program is not None:
-            journal = Log(self.services.store, self.services.writer, state, new.head.digest, new.head.epoch)
-            self._drive(Driver(self.services, journal, program, slot))
-        else:
+        with self.services.in_hand(execution_id):
+            try:
+                written = await self.services.writer.write(new)
+            except BaseException:
+                slot.release()
+                raise
+            if not written.ok:
+                slot.release()
+                return await self._same_key(created, written.existing)
+            if at_once and program is not None:
+                journal = Log(self.services.store, self.services.writer, state, new.head.digest, new.head.epoch)
+                self._drive(Driver(self.services, journal, program, slot))
+        if not at_once:
             self._some_wait = True
             self._look_now.set()
         return Run(self, execution_id)
@@ -174,6 +192,7 @@ class Engine:
             "tasks": len(self._driving),
             "slots": self._slots.used,
             "watchers": self.services.feed.watchers,
+            "left_behind": len(self.services.left_behind),
         }
 
     # ---- commanding ---------------------------------------------------------------------------------------------
@@ -205,9 +224,10 @@ class Engine:
             if not force:
                 await look(self.services, execution_id)
         self._family.add(execution_id)
-        self._left.pop(execution_id, None)
-        self._problems.pop(execution_id, None)
         answer = await self.command(execution_id, "resume", by=by, why=why, forced=forced)
+        self._left.pop(execution_id, None)  # only now: until its differences are accepted, it may be left once more
+        self._problems.pop(execution_id, None)
+        self._look_now.set()
         if answer.outcome == "refused":
             raise Refused(answer.text)
         return answer
@@ -260,8 +280,11 @@ class Engine:
                 driver.problem = driver.problem or JournalError(f"its driver failed: {error!r}")
             finally:
                 self._drivers.pop(execution_id, None)
+                if driver.state.is_ended:
+                    self._family.discard(execution_id)
                 if driver.problem is not None and not isinstance(driver.problem, Fenced):
                     self._remember_problem(execution_id, driver.problem)
+                    await self._set_aside(execution_id, driver.problem)
                 self.services.feed.notify(execution_id)
                 if self._some_wait:
                     self._look_now.set()
@@ -269,6 +292,13 @@ class Engine:
         task = asyncio.get_running_loop().create_task(drive(), name=f"holdfast-drive {execution_id}")
         self._driving.add(task)
         task.add_done_callback(self._driving.discard)
+
+    async def _set_aside(self, execution_id: str, problem: HoldfastError) -> None:
+        """A damaged execution is quarantined; one that could not be written may still be held on disk by us."""
+        if isinstance(problem, StoreCorrupted):
+            with suppress(JournalError):
+                await self.services.store.quarantine(execution_id, str(problem))
+        self._strays_possible = True
 
     def _remember_problem(self, execution_id: str, problem: HoldfastError) -> None:
         if len(self._problems) >= PROBLEMS_KEPT:
@@ -329,20 +359,21 @@ class Engine:
         due = await self.services.store.claimable(self.services.clock.now_us(), ["", *dead, *mine], most)
         wanted = [head for head in due if self._wants(head)]
         taken = await asyncio.gather(*(self._adopt(head) for head in wanted[:limit]))
+        self._strays_possible = self._strays_possible and any(head.driver == self.services.driver for head in wanted)
         self._some_wait = len(wanted) > limit
         if any(taken) and len(due) == most:
             self._look_now.set()  # there may be more
 
     def _has_strays(self, holders: Sequence[str]) -> bool:
         """Executions this process holds on disk but no longer drives, after a failed write."""
-        return self.services.driver in holders and bool(self._problems)
+        return self._strays_possible and self.services.driver in holders
 
     def _wants(self, head: Head) -> bool:
         if head.id in self._drivers or head.id in self._left or self._closing:
             return False
         if head.id in self._problems and not head.driver:
             return False
-        if head.driver == self.services.driver and head.id not in self._problems:
+        if self.services.is_in_hand(head.id):
             return False  # not a stray: its driver is only just being made
         if self._recover == "all":
             return True
@@ -352,8 +383,10 @@ class Engine:
 
     async def _adopt(self, head: Head) -> bool:
         try:
-            taken = await take(self.services, head)
+            with self.services.in_hand(head.id):
+                taken = await take(self.services, head)
         except StoreUnavailable as error:
+            self._strays_possible = True
             log.warning("execution %s cannot be taken up now: %s", head.id, error)
             return False
         except HoldfastError as error:

@@ -8,14 +8,18 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
-from holdfast.core.commands import PASSED_DOWN, Answer, Command, rule
+from holdfast.core.commands import PASSED_DOWN, Answer, Command, Ruling, rule
 from holdfast.core.execution import Execution
+from holdfast.engine.services import Services
 from holdfast.journal.log import Log
 
 
-def apply_command(log: Log, command: Command, at: int, *, release: bool = False, wake: bool = False) -> Answer:
+def apply_command(
+    services: Services, log: Log, command: Command, at: int, *, release: bool = False, wake: bool = False
+) -> Answer:
     """Rule on a command and journal events, answer and passing-down in one transaction."""
-    ruling = rule(log.state, command, at)
+    objection = services.objection(log.state, command)
+    ruling = Ruling(outcome="refused", text=objection) if objection else rule(log.state, command, at)
     seq = log.state.seq + len(ruling.events) if ruling.events else 0
     answer = Answer(command_id=command.id, outcome=ruling.outcome, text=ruling.text, seq=seq)
     # A parent that waits is not itself resumed, but a child that was paused or interrupted may be what it waits for.

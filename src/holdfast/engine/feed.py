@@ -18,7 +18,7 @@ import msgspec
 from holdfast.core import events as ev
 from holdfast.core.events import AnyEvent, AnyFrame, Frame
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine.wire import wire_event, wire_frame
+from holdfast.engine.wire import resolved, wire_event, wire_frame
 from holdfast.journal.log import read_events
 from holdfast.journal.store import Store
 
@@ -34,16 +34,23 @@ class Watched(msgspec.Struct, frozen=True):
     task_id: str
     seq: int | None
     event: AnyEvent | AnyFrame
+    wired: dict[str, object] | None = None
 
     @property
     def type(self) -> str:
         return str(type(self.event).__struct_config__.tag)
 
     def as_dict(self) -> dict[str, object]:
-        """The wire form, as documented in docs/reference/events.md."""
+        """The wire form, as documented in docs/reference/events.md. A large value is shown as a reference to it."""
+        if self.wired is not None:
+            return self.wired
         if self.seq is None:
             return wire_frame(self.task_id, self.event)
         return wire_event(self.task_id, self.seq, self.event)
+
+    async def whole(self, store: Store) -> Watched:
+        """The same, with large values in `as_dict` in the place of their references."""
+        return msgspec.structs.replace(self, wired=await resolved(store, self.as_dict()))
 
     def __str__(self) -> str:
         path = getattr(self.event, "path", "")

@@ -47,19 +47,38 @@ def _kept(events: Sequence[ev.AnyEvent], now_us: int) -> list[ev.Event]:
     completed = {event.path: event for event in events if isinstance(event, ev.StepCompleted)}
     waiting = {event.path: event for event in events if isinstance(event, ev.StepWaiting)}
     done = {path for path in completed if not _has_undone_inside(path, started, completed)}
+    doubts = _doubts(events, started, now_us)
     kept: list[ev.Event] = []
     opened: set[str] = set()
     for event in events:
         path = getattr(event, "path", "")
         if path in opened or not isinstance(event, ev.StepStarted | ev.StepWaiting):
             continue
-        if path in done or (path in started and started[path].kind in _CONTAINERS):
+        if path in done or path in doubts or (path in started and started[path].kind in _CONTAINERS):
             opened.add(path)
             kept.append(_at(started.get(path) or waiting[path], now_us))
     for event in events:
         if isinstance(event, ev.StepCompleted) and event.path in done and event.path in opened:
             kept.append(_at(_without_event(event), now_us))
-    return _parents_last(kept)
+    return [*_parents_last(kept), *doubts.values()]
+
+
+def _doubts(
+    events: Sequence[ev.AnyEvent], started: dict[str, ev.StepStarted], now_us: int
+) -> dict[str, ev.StepInDoubt]:
+    """`once` steps that may have happened. A new execution is no reason to forget that: it settles them anew."""
+    last: dict[str, ev.AnyEvent] = {}
+    for event in events:
+        if isinstance(event, ev.StepEvent) and not isinstance(event, ev.StepNoted | ev.StepDiverged):
+            last[event.path] = event
+    why = "it was running in the execution that this one was made from"
+    doubts: dict[str, ev.StepInDoubt] = {}
+    for path, event in last.items():
+        if isinstance(event, ev.StepInDoubt):
+            doubts[path] = msgspec.structs.replace(event, at=now_us)
+        elif isinstance(event, ev.StepStarted) and event.effect == "once" and event.kind in ("tool", "code"):
+            doubts[path] = ev.StepInDoubt(at=now_us, path=path, why=why, attempt=started[path].attempt)
+    return doubts
 
 
 def _has_undone_inside(path: str, started: dict[str, ev.StepStarted], completed: dict[str, ev.StepCompleted]) -> bool:

@@ -16,6 +16,7 @@ from holdfast.engine.family import apply_command
 from holdfast.engine.ownership import claim, note_recovery, now
 from holdfast.engine.services import Services
 from holdfast.journal.liveness import Liveness
+from holdfast.journal.store import Head
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
@@ -45,7 +46,7 @@ async def send(
             driver = driver_of(command.execution_id)
             if driver is not None:
                 driver.deliver([command])
-            elif await _apply_alone(services, liveness, command):
+            elif await asyncio.shield(asyncio.ensure_future(_apply_alone(services, liveness, command))):
                 continue
             if loop.time() >= give_up:
                 text = "queued: its driver has not answered yet and will find it in the inbox"
@@ -64,12 +65,17 @@ async def _apply_alone(services: Services, liveness: Liveness, command: Command)
     head = await services.store.head(command.execution_id)
     if head.driver and (head.driver == services.driver or not liveness.is_dead(head.driver)):
         return False
+    with services.in_hand(head.id):
+        return await _claim_and_apply(services, head)
+
+
+async def _claim_and_apply(services: Services, head: Head) -> bool:
     log = await claim(services, head, to_drive=False)
     if log is None:
         return False
     note_recovery(services, log, head)
-    for pending in await services.store.pending([command.execution_id]):
-        apply_command(log, pending, now(services, log), wake=True)
+    for pending in await services.store.pending([head.id]):
+        apply_command(services, log, pending, now(services, log), wake=True)
     log.append(release=True, wake=True)
     await log.durable()
     return True

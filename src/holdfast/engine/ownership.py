@@ -75,7 +75,7 @@ async def take(services: Services, head: Head) -> Taken | None:
 async def attend(services: Services, log: Log) -> None:
     """Apply what waits in the inbox, and a pause limit that has come."""
     for command in await services.store.pending([log.state.id]):
-        apply_command(log, command, now(services, log))
+        apply_command(services, log, command, now(services, log))
     if log.state.status == "paused" and log.state.pause_until is not None:
         _mind_pause_limit(services, log, log.state.pause_until)
 
@@ -106,7 +106,7 @@ def _mind_pause_limit(services: Services, log: Log, until: int) -> None:
         why = encode_arguments(why="the pause limit was reached")
         command_id = f"{state.id}:pause-limit:{state.seq}"
         command = Command(id=command_id, execution_id=state.id, verb=then, at=at, by="holdfast", arguments=why)
-        apply_command(log, command, at)
+        apply_command(services, log, command, at)
 
 
 def now(services: Services, log: Log) -> int:

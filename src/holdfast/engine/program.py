@@ -7,6 +7,7 @@ recorded outcomes back. Plans and functions live in holdfast.programs; agents an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from random import Random
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -74,6 +75,13 @@ class Steps(Protocol):
 
     def now_us(self) -> int: ...
 
+    @property
+    def dice(self) -> Random: ...
+
+    async def admit(self) -> None:
+        """Return when the execution may go on: not while it is paused."""
+        ...
+
     async def perform(self, call: StepCall) -> Outcome:
         """Run a tool, or answer from history."""
         ...
@@ -90,7 +98,7 @@ class Steps(Protocol):
 
     def skip(self, path: str, reason: str) -> None: ...
 
-    async def sleep(self, path: str, due_at: int) -> Outcome:
+    async def sleep(self, path: str, due_at: int, name: str = "") -> Outcome:
         """Wait until a time. The first call decides: a replay keeps the recorded one."""
         ...
 
@@ -106,7 +114,7 @@ class Steps(Protocol):
         """Ask a person a question; the answer is the output."""
         ...
 
-    async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]]) -> str:
+    async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]], digest: str = "") -> str:
         """Begin a child execution and return its id."""
         ...
 
@@ -120,7 +128,7 @@ class Steps(Protocol):
 
     def keep(self, value: bytes) -> Raw: ...
 
-    def expect(self, path: str, tool: str, name: str = "") -> None:
+    def expect(self, path: str, tool: str, name: str = "", digest: str = "") -> None:
         """Stop with a Divergence if another kind of step is recorded under this path."""
         ...
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.execution import Step
 from holdfast.core.failure import Failure
 from holdfast.core.policy import Approval
+from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
@@ -21,20 +23,20 @@ def request_id(run: Driver, path: str) -> str:
     return f"{path}#{run.state.seq + 2}"
 
 
-def ask_for_approval(run: Driver, call: StepCall, arguments: bytes, approval: Approval) -> None:
+def ask_for_approval(run: Driver, call: StepCall, tool: Tool[..., Any], arguments: bytes, approval: Approval) -> None:
     at = run.now_us()
     due_at = at + int(approval.expires_s * 1e6)
     request = ev.Request(
         id=request_id(run, call.path),
         kind="approval",
         path=call.path,
-        message=approval.message or f"run {call.tool.name}?",
-        tool=call.tool.name,
+        message=approval.message or f"run {tool.name}?",
+        tool=tool.name,
         arguments=run.keep(arguments),
         remedies=("approve", "deny"),
         expires_at=due_at,
     )
-    waiting = ev.StepWaiting(at=at, path=call.path, reason="approval", tool=call.tool.name, due_at=due_at)
+    waiting = ev.StepWaiting(at=at, path=call.path, reason="approval", tool=tool.name, due_at=due_at)
     run.append(waiting, ev.ApprovalRequested(at=at, request=request))
 
 
@@ -42,7 +44,7 @@ def ask_for_correction(run: Driver, call: StepCall, step: Step, failure: Failure
     """A failure that no retry can mend: somebody has to change something."""
     at = run.now_us()
     remedies = ("again", "done", "skip", *_fallback(call, step), "fail")
-    failure_ = _with_remedies(failure, remedies)
+    failure_ = msgspec.structs.replace(failure, remedies=remedies)
     request = ev.Request(
         id=request_id(run, call.path),
         kind="correction",
@@ -81,7 +83,7 @@ def ask_question(run: Driver, path: str, message: str, schema: Raw) -> None:
         id=request_id(run, path), kind="question", path=path, message=message, schema=schema, remedies=("answer",)
     )
     run.append(
-        ev.StepWaiting(at=at, path=path, reason="answer", tool="human.ask", kind="wait"),
+        ev.StepWaiting(at=at, path=path, reason="answer", tool="human.ask", kind="wait", name=message),
         ev.RequestOpened(at=at, request=request),
     )
 
@@ -113,15 +115,3 @@ def denied(remedy: str, by: str, why: str) -> Failure:
 
 def _fallback(call: StepCall, step: Step) -> tuple[str, ...]:
     return ("fallback",) if step.fallback < len(call.fallbacks) else ()
-
-
-def _with_remedies(failure: Failure, remedies: tuple[str, ...]) -> Failure:
-    return Failure(
-        category=failure.category,
-        message=failure.message,
-        error=failure.error,
-        happened=failure.happened,
-        retry_after_s=failure.retry_after_s,
-        affects=failure.affects,
-        remedies=remedies,
-    )

@@ -14,7 +14,7 @@ from holdfast.core.events import Request
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.feed import Watched, watch
-from holdfast.engine.wire import wire_state
+from holdfast.engine.wire import resolved, wire_state
 from holdfast.journal.blobs import fetch_value
 from holdfast.journal.log import read_state
 from holdfast.journal.store import Head
@@ -50,10 +50,12 @@ class Run:
     async def show(self) -> dict[str, object]:
         """The same as plain data, as `holdfast show --json` prints it."""
         head, state, _ = await read_state(self._engine.services.store, self.id)
-        return wire_state(head, state, self._engine.is_dead)
+        return await resolved(self._engine.services.store, wire_state(head, state, self._engine.is_dead))
 
     def watch(self, since: int = 0) -> AsyncIterator[Watched]:
         """Durable events after number `since`, and live frames, until the execution ends."""
+        if since < 0:
+            raise InputInvalid(f"watch: since must be the number of an event, 0 for all; got {since}")
         services = self._engine.services
         return watch(services.feed, services.store, self.id, since, lambda: self._engine.drives(self.id))
 

@@ -8,11 +8,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
+from holdfast.core.commands import Arguments, Command
+from holdfast.core.errors import UsageError
+from holdfast.core.execution import Execution
 from holdfast.core.policy import INTERRUPT_GRACE_S, PASSIVATE_AFTER_S
 from holdfast.journal.store import Store
 from holdfast.journal.writer import Writer
@@ -57,14 +63,20 @@ class Deadlines:
         self._expired: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def set(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, limit_s: float) -> None:
+    def set(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, limit_s: float) -> float | None:
+        """Limit what a task does from now on; returns the limit that stood before, for a step within a step."""
+        before = self._due.get(task)
         self._due[task] = loop.time() + limit_s
         if self._timer is None:
             self._timer = loop.call_later(DEADLINES_EVERY_S, self._enforce, loop)
+        return before
 
-    def clear(self, task: asyncio.Task[Any]) -> bool:
+    def clear(self, task: asyncio.Task[Any], before: float | None) -> bool:
         """The attempt has ended; True if it was cancelled because its time was up."""
-        del self._due[task]
+        if before is None:
+            del self._due[task]
+        else:
+            self._due[task] = before
         if task in self._expired:
             self._expired.discard(task)
             return True
@@ -92,8 +104,43 @@ class Services:
     clock: Clock = field(default_factory=SystemClock)
     dice: random.Random = field(default_factory=random.Random)
     deadlines: Deadlines = field(default_factory=Deadlines)
+    _in_hand: list[str] = field(default_factory=list[str])
+    left_behind: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
     version: str = ""
     on_child: Callable[[str], None] = lambda _: None
+
+    def objection(self, state: Execution, command: Command) -> str:
+        """What is wrong with new steps for a plan, as it stands now; "" if nothing is, or nobody here can tell."""
+        check = getattr(self.programs.get(state.facts().program.kind), "check_extension", None)
+        if command.verb != "extend" or check is None or state.is_ended:
+            return ""
+        try:
+            check(state, msgspec.json.decode(msgspec.json.decode(command.arguments, type=Arguments).data or b"[]"))
+        except UsageError as error:
+            return str(error)
+        return ""
+
+    @contextmanager
+    def in_hand(self, execution_id: str) -> Generator[None]:
+        """While an execution is being created, taken up or commanded here, it is nobody's stray."""
+        self._in_hand.append(execution_id)
+        try:
+            yield
+        finally:
+            self._in_hand.remove(execution_id)
+
+    def is_in_hand(self, execution_id: str) -> bool:
+        return execution_id in self._in_hand
+
+    def leave_behind(self, task: asyncio.Task[Any]) -> None:
+        """A tool that will not end. It is counted until it does, and what it says is not heard."""
+        self.left_behind.add(task)
+        task.add_done_callback(self._gone)
+
+    def _gone(self, task: asyncio.Task[Any]) -> None:
+        self.left_behind.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, so that nobody complains about it
 
     def new_id(self) -> str:
         """A UUIDv7: sorts by time, and can be told apart from its beginning or its end."""

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.core import events as ev
-from holdfast.core.errors import InvalidCall
+from holdfast.core.errors import InvalidCall, Suspended
 from holdfast.core.execution import Step
 from holdfast.core.failure import (
     AskForCorrection,
@@ -35,13 +35,15 @@ from holdfast.core.failure import (
     decide,
     describe,
 )
-from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, STEP_TIMEOUT_S, Effect
+from holdfast.core.lifecycle import STEP_ENDS
+from holdfast.core.policy import LOSSES_MAX, RUN_AHEAD_EVENTS_MAX, Effect
 from holdfast.engine import waiting
-from holdfast.engine.attempt import invoke, reduced, refresh, verified
+from holdfast.engine.attempt import AnsweredLate, invoke, reduced, refresh, verified
 from holdfast.engine.program import Outcome, StepCall
 from holdfast.engine.requests import ask_for_approval, ask_for_correction, ask_in_doubt, denied
 from holdfast.journal.store import CacheItem
 from holdfast.tools.call import Call, DidNotHappen
+from holdfast.tools.threads import NeverBegan
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
 
@@ -58,14 +60,14 @@ async def perform(run: Driver, call: StepCall) -> Outcome:
     if step is not None and (step.digest != digest if step.digest else step.kind != call.kind):
         await _diverged(run, call, step, digest, asked)
     runner = _Runner(run, call, digest, asked)
-    while step is None or step.status not in _ENDED:
+    while step is None or step.status not in STEP_ENDS:
         if run.must_wait():
             await run.admit()
-        run.busy()
+        before = run.busy()
         try:
             await _MOVES[step.status if step is not None else "pending"](runner, step)
         finally:
-            run.idle()
+            run.idle(before)
         step = steps[call.path]
     return await outcome_of(run, step)
 
@@ -103,7 +105,7 @@ class _Runner:
         """Nothing has happened yet: a person's yes, a cached answer, or the first attempt."""
         approval = self.call.policy.approval or self.call.tool.approval
         if approval is not None and self.call.tool.name not in self.run.state.sticky:
-            ask_for_approval(self.run, self.call, self.asked, approval)
+            ask_for_approval(self.run, self.call, self.call.tool, self.asked, approval)
         elif self._cache_s() and await self._answer_from_cache():
             return
         else:
@@ -117,7 +119,7 @@ class _Runner:
         if asked.request.kind == "approval":
             if asked.remedy == "granted":
                 edits = await self.run.value(asked.data) if asked.data else None
-                await self._attempt(step, _edited(self.asked, edits))
+                await self._attempt(step, _edited(await self._arguments_of(step), edits))
             else:
                 self._fail(step, denied(asked.remedy, asked.by, asked.why), by=asked.by)
         else:
@@ -133,7 +135,12 @@ class _Runner:
                 arguments = await reduced(self.call.tool, arguments, self._as_call(step))
             elif step.refreshed and step.failure.category == "permission":
                 await refresh(self.call.tool, arguments, self._as_call(step))
-        await self._attempt(step, arguments)
+        tool = self._tool_of(step)
+        if step.fallback and tool.approval is not None and tool.name not in self.run.state.sticky:
+            # Another tool than the one that was approved, and one that wants to be approved itself.
+            ask_for_approval(self.run, self.call, tool, arguments, tool.approval)
+        else:
+            await self._attempt(step, arguments)
 
     async def again_after_loss(self, step: Step | None) -> None:
         """Its driver died, or a person interrupted it: what may run again does, what must not is in doubt."""
@@ -141,17 +148,29 @@ class _Runner:
         if step.status == "running" and step.effect == "once":
             why = "its process ended while it ran"
             self.run.append(ev.StepInDoubt(at=self.run.now_us(), path=step.path, why=why, attempt=step.attempt))
+        elif step.status == "running" and _losses(step) >= LOSSES_MAX:
+            self._give_up_after_losses(step)
         else:
             await self._attempt(step, await self._arguments_of(step))
+
+    def _give_up_after_losses(self, step: Step) -> None:
+        """A step that takes its process down with it would otherwise do so for ever."""
+        message = f"its process ended {LOSSES_MAX} times while it ran"
+        failure = Failure(category="unknown", message=message, happened="unknown")
+        if self.call.policy.on_error == "ask":
+            ask_for_correction(self.run, self.call, step, self.call.stakes.described(failure))
+        else:
+            self._fail(step, failure)
 
     async def settle_doubt(self, step: Step | None) -> None:
         """A `once` step that may have happened: its policy decides, and by default a person does."""
         assert step is not None
-        policy = self.call.policy.in_doubt or self.call.tool.in_doubt
+        tool = self._tool_of(step)
+        policy = self.call.policy.in_doubt or tool.in_doubt
         if step.request_id:
             await waiting.answer(self.run, step)
             await self._remedy(step)
-        elif policy == "verify" and self.call.tool.can_verify:
+        elif policy == "verify" and tool.can_verify:
             await self._verify(step)
         elif policy == "retry":
             await self._attempt(step, await self._arguments_of(step))
@@ -189,7 +208,7 @@ class _Runner:
         run, call = self.run, self.call
         number = step.attempt + 1 if step is not None else 1
         fallback = step.fallback if step is not None else 0
-        tool = call.tool if fallback == 0 else call.fallbacks[fallback - 1].tool
+        tool = self._tool_of(step) if step is not None else call.tool
         effect = self._effect(tool)
         started_at = run.now_us()
         run.append(self._started(started_at, number, tool, fallback, arguments, step))
@@ -201,11 +220,19 @@ class _Runner:
             run.voice.call(call_, tool.name, arguments)
         began = run.loop_time()
         try:
-            output = await invoke(run, tool, arguments, call_, self._timeout_s(tool))
+            output = await invoke(run, tool, arguments, call_, call.policy.timeout_s or tool.timeout_s)
+        except NeverBegan:
+            self._interrupted(number, started_at)
+            raise asyncio.CancelledError from None
+        except AnsweredLate as late:
+            run.append(ev.StepCompleted(at=run.now_us(), path=call.path, attempt=number, output=run.keep(late.output)))
+            raise asyncio.CancelledError from None
         except asyncio.CancelledError:
             self._cut_off(effect, number, started_at)
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if isinstance(error, Suspended | GeneratorExit):
+                raise
             failure = describe(error)
             self._failed(failure, tool, effect, number, started_at, round((run.loop_time() - began) * 1e6))
             return
@@ -232,7 +259,11 @@ class _Runner:
             why = "its program cancelled it while it ran"
             run.append(ev.StepInDoubt(at=run.now_us(), path=path, why=why, attempt=number))
         else:
-            run.append(ev.StepInterrupted(at=run.now_us(), path=path, attempt=number, started_at=started_at))
+            self._interrupted(number, started_at)
+
+    def _interrupted(self, number: int, started_at: int) -> None:
+        run = self.run
+        run.append(ev.StepInterrupted(at=run.now_us(), path=self.call.path, attempt=number, started_at=started_at))
 
     def _started(
         self, at: int, number: int, tool: Tool[..., Any], fallback: int, arguments: bytes, step: Step | None = None
@@ -252,11 +283,12 @@ class _Runner:
             refreshed=step.refreshed if step is not None else False,
         )
 
+    def _tool_of(self, step: Step) -> Tool[..., Any]:
+        """The step's own tool, or the fallback it has come to."""
+        return self.call.fallbacks[step.fallback - 1].tool if step.fallback else self.call.tool
+
     def _effect(self, tool: Tool[..., Any]) -> Effect:
         return self.call.policy.effect or tool.effect
-
-    def _timeout_s(self, tool: Tool[..., Any]) -> float:
-        return self.call.policy.timeout_s or tool.timeout_s or STEP_TIMEOUT_S
 
     def _to_cache(self, output: bytes) -> tuple[CacheItem, ...]:
         cache_s = self._cache_s() or 0.0
@@ -317,7 +349,7 @@ class _Runner:
 
     async def _verify(self, step: Step) -> None:
         arguments = await self._arguments_of(step)
-        match await verified(self.call.tool, arguments, self._as_call(step)):
+        match await verified(self._tool_of(step), arguments, self._as_call(step)):
             case bytes() as output:
                 self._complete(step, output)
             case DidNotHappen():
@@ -367,7 +399,6 @@ _MOVES: dict[str, _Move] = {
     "interrupted": _Runner.again_after_loss,
     "in_doubt": _Runner.settle_doubt,
 }
-_ENDED = frozenset({"completed", "failed", "skipped"})
 
 
 def _retrying(
@@ -396,6 +427,16 @@ def _tally(step: Step) -> Tally:
         refreshed=step.refreshed,
         fallbacks_used=step.fallback,
     )
+
+
+def _losses(step: Step) -> int:
+    """Attempts in a row that ended with their process."""
+    count = 1  # the one that has just been found without an outcome
+    for attempt in reversed(step.attempts[:-1]):
+        if attempt.outcome != "lost":
+            break
+        count += 1
+    return count
 
 
 def _doubtful(step: Step) -> str:

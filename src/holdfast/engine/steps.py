@@ -27,14 +27,20 @@ class DriverSteps:
         self.value = run.value
         self.keep = run.keep
         self.wait_extended = run.wait_extended
+        self.admit = run.admit
+        self.dice = run.services.dice
 
-    def expect(self, path: str, tool: str, name: str = "") -> None:
+    def expect(self, path: str, tool: str, name: str = "", digest: str = "") -> None:
         step = self.state.steps.get(path)
-        if step is not None and step.tool and (step.tool, step.name) != (tool, name):
+        if step is None or not step.tool:
+            return
+        if (step.tool, step.name) != (tool, name):
             raise self._run.diverged(path, f"{step.tool} {step.name}".rstrip(), f"{tool} {name}".rstrip())
+        if digest and step.digest and digest != step.digest:
+            raise self._run.diverged(path, f"{tool} with other inputs", tool)
 
-    async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]]) -> str:
-        return await waits.start_child(self._run, path, make)
+    async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]], digest: str = "") -> str:
+        return await waits.start_child(self._run, path, make, digest)
 
     async def wait_child(self, path: str, stakes: Stakes = SERIOUS) -> Child:
         return await waits.child(self._run, path, stakes)
@@ -74,8 +80,8 @@ class DriverSteps:
         if step is None or step.status not in ("skipped", "completed", "failed"):
             self._run.append(ev.StepSkipped(at=self.now_us(), path=path, reason=reason))
 
-    async def sleep(self, path: str, due_at: int) -> Outcome:
-        return await waits.sleep(self._run, path, due_at)
+    async def sleep(self, path: str, due_at: int, name: str = "") -> Outcome:
+        return await waits.sleep(self._run, path, due_at, name)
 
     async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
         return await waits.event(self._run, path, name, due_at, stakes)

@@ -23,6 +23,8 @@ class Voice:
         self._run = run
         self._state = run.state
         self._feed = run.services.feed
+        if self.is_heard():
+            self.moved(())  # a driver has come: whoever watches sees where it begins
 
     def is_heard(self) -> bool:
         """Whether anybody watches; frames that nobody sees are not made."""
@@ -84,8 +86,6 @@ class Voice:
 def _phase(state: Execution) -> ev.Phase:
     if state.status == "waiting":
         return "waiting"
-    if not state.steps:
-        return "preparing"
     if state.is_ended or (state.total and state.ended >= state.total):
         return "finishing"
-    return "running"
+    return "running" if state.steps else "preparing"

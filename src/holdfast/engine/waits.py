@@ -14,6 +14,7 @@ from msgspec import Raw
 from holdfast.core import events as ev
 from holdfast.core.execution import Child, Step
 from holdfast.core.failure import Failure
+from holdfast.core.lifecycle import ENDS, STEP_ENDS
 from holdfast.core.policy import Approval
 from holdfast.engine.program import ChildTask, Outcome, Stakes
 from holdfast.engine.requests import ask_alone, ask_question, denied
@@ -24,25 +25,23 @@ from holdfast.journal.log import new_execution
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
 
-_ENDED = ("completed", "failed", "skipped")
-
 
 async def _as_step(run: Driver, path: str, work: Callable[[], Awaitable[None]]) -> Outcome:
     """Answer from history, or do the work, which ends the step."""
     step = run.state.steps.get(path)
-    if step is None or step.status not in _ENDED:
+    if step is None or step.status not in STEP_ENDS:
         await run.admit()
-        run.busy()
+        before = run.busy()
         try:
             await work()
         finally:
-            run.idle()
+            run.idle(before)
     return await outcome_of(run, run.state.steps[path])
 
 
-async def sleep(run: Driver, path: str, due_at: int) -> Outcome:
+async def sleep(run: Driver, path: str, due_at: int, name: str) -> Outcome:
     async def work() -> None:
-        _begin(run, path, "timer", due_at)
+        _begin(run, path, "timer", due_at, name)
         step = run.state.steps[path]
         await due(run, step)
         run.append(ev.StepCompleted(at=run.now_us(), path=path))
@@ -114,18 +113,18 @@ async def question(run: Driver, path: str, message: str, schema: Raw) -> Outcome
     return await _as_step(run, path, work)
 
 
-async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[ChildTask]]) -> str:
+async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[ChildTask]], digest: str) -> str:
     """Create the child in the transaction that says so in the parent; both exist, or neither does."""
     child = run.state.children.get(path)
     if child is not None:
         return child.id
     step = run.state.steps.get(path)
-    if step is not None and step.status in _ENDED:
+    if step is not None and step.status in STEP_ENDS:
         return ""
     await run.admit()
     task = await make()
     if step is None:
-        run.append(ev.StepStarted(at=run.now_us(), path=path, tool="child", kind="child"))
+        run.append(ev.StepStarted(at=run.now_us(), path=path, tool="child", kind="child", digest=digest))
     new, _ = new_execution(run.services.new_id(), [task.created])
     run.append(ev.ChildStarted(at=run.now_us(), path=path, child_id=new.head.id), creates=[new])
     await run.durable()
@@ -136,12 +135,12 @@ async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[Child
 async def child(run: Driver, path: str, stakes: Stakes) -> Child:
     step = run.state.steps[path]
     known = run.state.children.get(path) or _as_recorded(step)
-    if step.status not in _ENDED:
-        run.busy()
+    if step.status not in STEP_ENDS:
+        before = run.busy()
         try:
-            await park(run, ev.Reason(kind="child", path=path, name=known.id), lambda: known.status in _CHILD_ENDS)
+            await park(run, ev.Reason(kind="child", path=path, name=known.id), lambda: known.status in ENDS)
         finally:
-            run.idle()
+            run.idle(before)
         _close_child(run, path, known, stakes)
     return known
 
@@ -157,6 +156,3 @@ def _close_child(run: Driver, path: str, known: Child, stakes: Stakes) -> None:
     else:
         message = known.failure.message if known.failure else f"the child execution was {known.status}"
         _fail(run, path, known.failure or Failure(category="tool", message=message), stakes)
-
-
-_CHILD_ENDS = ("completed", "failed", "stopped")

@@ -2,15 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
 
 from holdfast.core import events as ev
+from holdfast.core.errors import StoreCorrupted
 from holdfast.core.execution import Asked, Execution, Step, percent
-from holdfast.journal.store import Head
+from holdfast.journal.blobs import fetch_blob, reference
+from holdfast.journal.store import Head, Store
+
+VALUE_BYTES_MAX = 1024 * 1024  # of one large value that is shown whole
+VALUES_BYTES_MAX = 16 * 1024 * 1024  # of all of them in one answer
+
+
+class Reference(dict[str, object]):
+    """Stands for a large value: {"holdfast": "blob", "digest": …, "bytes": …}.
+
+    A type of its own, so that a value of the user's that looks the same is never taken for one.
+    """
+
+
+async def resolved(store: Store, wired: dict[str, object]) -> dict[str, object]:
+    """The same, with large values in the place of their references; what is too large, or lost, stays a reference."""
+    room = VALUES_BYTES_MAX
+    for holder, key, blob in _references(wired):
+        size = cast(int, blob["bytes"])
+        if size > min(room, VALUE_BYTES_MAX):
+            continue
+        try:
+            body = await fetch_blob(store, ev.Blob(digest=str(blob["digest"]), bytes=size))
+        except StoreCorrupted:
+            continue  # it is the doctor who names it; the rest can be looked at
+        holder[key] = msgspec.json.decode(body)
+        room -= size
+    return wired
+
+
+def _references(wired: dict[str, object]) -> list[tuple[Any, Any, Reference]]:
+    """Where large values are missing: what holds each, under which key."""
+    found: list[tuple[Any, Any, Reference]] = []
+    holders: list[Any] = [wired]
+    while holders:
+        holder = holders.pop()
+        items = holder.items() if hasattr(holder, "items") else enumerate(holder)
+        for key, value in cast("Iterable[tuple[Any, Any]]", items):
+            if isinstance(value, Reference):
+                found.append((holder, key, value))
+            elif isinstance(value, dict | list):
+                holders.append(value)
+    return found
 
 
 def iso(at_us: int | None) -> str | None:
@@ -63,7 +106,10 @@ def plain(value: Any) -> object:
     if value is msgspec.UNSET:
         return None
     if isinstance(value, msgspec.Raw):
-        return msgspec.json.decode(value) if bytes(value) else None
+        if not bytes(value):
+            return None
+        decoded = msgspec.json.decode(value)
+        return decoded if reference(value) is None else Reference(decoded)
     if isinstance(value, msgspec.Struct):
         return {
             name: iso(getattr(value, name)) if name in _TIMES else plain(getattr(value, name))
@@ -112,7 +158,7 @@ def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> 
         "paused_until": iso(state.pause_until),
         "reasons": plain(state.reasons),
         "requests": [wire_request(asked) for asked in state.open_requests()],
-        "steps": [wire_step(step) for step in state.steps.values()],
+        "steps": [*(wire_step(step) for step in state.steps.values()), *pending_steps(state)],
         "children": [plain(child) for child in state.children.values()],
         "output": plain(state.output),
         "failure": plain(state.failure),
@@ -154,6 +200,38 @@ def wire_step(step: Step) -> dict[str, object]:
         "diverged": step.diverged,
         "percent": round(100.0 * min(1.0, step.ended / step.total), 1) if step.total else None,
     }
+
+
+_KINDS: tuple[tuple[str, ev.StepKind], ...] = (
+    ("for_each", "for_each"), ("tool", "tool"), ("steps", "plan"), ("wait", "wait"), ("start", "child"),
+)  # fmt: skip
+
+
+def pending_steps(state: Execution) -> list[dict[str, object]]:
+    """The steps that a plan names and that have not begun, as steps about which nothing else is known yet."""
+    return [
+        {**wire_step(Step(path=path, tool=step.get("tool", ""), kind=_kind_of(step))), "effect": None}
+        for path, step in planned_steps(state).items()
+        if path not in state.steps
+    ]
+
+
+def planned_steps(state: Execution) -> dict[str, dict[str, Any]]:
+    """What a plan says about each of its outermost steps, in its order; nothing for other kinds of program."""
+    created = state.created
+    if created is None or created.program.kind != "plan":
+        return {}
+    document: dict[str, Any] = msgspec.json.decode(created.program.source)
+    added: list[Any] = [step for raw in state.extensions for step in msgspec.json.decode(raw)]
+    steps: list[dict[str, Any]] = [*document["steps"], *added, *document.get("finally", ())]
+    return {step["id"]: step for step in steps}
+
+
+def _kind_of(step: dict[str, Any]) -> ev.StepKind:
+    for key, kind in _KINDS:
+        if key in step:
+            return kind
+    return "approval"
 
 
 def _wire_attempt(attempt: Any) -> dict[str, object]:

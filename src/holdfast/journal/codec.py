@@ -83,7 +83,7 @@ def verify(rows: Iterable[Row], after: int, chain: bytes) -> bytes:
             raise StoreCorrupted(f"event {after} is missing (found {row.seq})")
         try:
             chain = link(chain, row.version, row.body)
-        except TypeError as error:  # edited into something that is not even bytes
+        except (TypeError, ValueError) as error:  # edited into something that is not even bytes, or not a digest
             raise StoreCorrupted(f"event {row.seq} was changed after it was written: {error}") from error
         if chain != row.digest:
             raise StoreCorrupted(f"event {row.seq} was changed after it was written: its digest does not match")
@@ -112,11 +112,11 @@ def open_snapshot(snapshot: Snapshot) -> Execution | None:
     """The state, or None if the snapshot is of another schema version or damaged: the events tell the same story."""
     if snapshot.version != SNAPSHOT_VERSION:
         return None
-    if _snapshot_digest(snapshot.seq, snapshot.chain, snapshot.body) != snapshot.digest:
-        return None
     try:
+        if _snapshot_digest(snapshot.seq, snapshot.chain, snapshot.body) != snapshot.digest:
+            return None
         state = _snapshot_decoder.decode(snapshot.body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
         return None
     return state if state.seq == state.snapshot_seq == snapshot.seq else None
 

@@ -16,6 +16,7 @@ import apsw
 import msgspec
 
 from holdfast.core.events import AnyFrame, Frame
+from holdfast.journal.sql import migrations, queries
 
 RING_FRAMES = 2000
 WATCHING_S = 3.0
@@ -24,22 +25,13 @@ WRITES_PENDING_MAX = 200
 
 _decoder: msgspec.json.Decoder[AnyFrame] = msgspec.json.Decoder(AnyFrame)
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS watching (
-    execution_id TEXT NOT NULL, until REAL NOT NULL, by INTEGER NOT NULL, PRIMARY KEY (execution_id, by)
-);
-CREATE TABLE IF NOT EXISTS frames (
-    num INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL, body BLOB NOT NULL, by INTEGER NOT NULL
-);
-CREATE INDEX IF NOT EXISTS frames_place ON frames (execution_id, num);
-"""
-
 
 class LiveRing:
     """Every method is best effort: a frame that cannot be passed on is dropped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._sql = queries("live")
         self._connection: Any = None
         self._watched: frozenset[str] = frozenset()
         self._looked = float("-inf")
@@ -52,7 +44,8 @@ class LiveRing:
                 connection: Any = apsw.Connection(str(self._path))
                 connection.set_busy_timeout(5)
                 connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF")
-                connection.execute(_SCHEMA)
+                for step in migrations("live"):
+                    connection.execute(step)
                 self._connection = connection
         return self._connection
 
@@ -74,9 +67,7 @@ class LiveRing:
         connection = self._open()
         if connection is not None:
             with suppress(apsw.Error):
-                rows = connection.execute(
-                    "SELECT execution_id FROM watching WHERE until > ? AND by <> ?", (now, os.getpid())
-                )
+                rows = connection.execute(self._sql["watched"], (now, os.getpid()))
                 self._watched = frozenset(row[0] for row in rows)
 
     def show(self, execution_id: str, frame: Frame) -> None:
@@ -90,8 +81,8 @@ class LiveRing:
         if connection is None:
             return
         with suppress(apsw.Error), connection:
-            connection.executemany("INSERT INTO frames (execution_id, body, by) VALUES (?, ?, ?)", pending)
-            connection.execute("DELETE FROM frames WHERE num <= (SELECT max(num) FROM frames) - ?", (RING_FRAMES,))
+            connection.executemany(self._sql["insert_frame"], pending)
+            connection.execute(self._sql["trim_frames"], (RING_FRAMES,))
 
     # ---- for those who watch ------------------------------------------------------------------------------------
 
@@ -103,10 +94,8 @@ class LiveRing:
         connection = self._open()
         if connection is not None:
             with suppress(apsw.Error), connection:
-                connection.execute("DELETE FROM watching WHERE until < ?", (now,))
-                connection.execute(
-                    "INSERT OR REPLACE INTO watching VALUES (?, ?, ?)", (execution_id, now + WATCHING_S, os.getpid())
-                )
+                connection.execute(self._sql["forget_watchers"], (now,))
+                connection.execute(self._sql["announce"], (execution_id, now + WATCHING_S, os.getpid()))
                 self._announced[execution_id] = now + WATCHING_S
 
     def read(self, execution_id: str, after: int) -> list[tuple[int, AnyFrame]]:
@@ -115,10 +104,8 @@ class LiveRing:
         if connection is None:
             return []
         with suppress(apsw.Error, msgspec.MsgspecError):
-            rows = connection.execute(
-                "SELECT num, body FROM frames WHERE execution_id = ? AND num > ? AND by <> ? ORDER BY num LIMIT ?",
-                (execution_id, after, os.getpid(), RING_FRAMES),
-            ).fetchall()
+            wanted = (execution_id, after, os.getpid(), RING_FRAMES)
+            rows = connection.execute(self._sql["read_frames"], wanted).fetchall()
             return [(num, _decoder.decode(body)) for num, body in rows]
         return []
 

@@ -130,11 +130,13 @@ class Log:
 
     async def durable(self) -> None:
         """Return when every event so far, and all that went with it, is on disk."""
-        while self._unsettled or self.error is not None:
+        if self.error is not None:
+            raise self.error
+        if self._unsettled and self._batch is not None:
+            # The newest batch holds all there is; what is appended while we wait is somebody else's to wait for.
+            await self._wait(self._batch)
             if self.error is not None:
                 raise self.error
-            assert self._batch is not None
-            await self._wait(self._batch)
 
     async def _wait(self, batch: Batch) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

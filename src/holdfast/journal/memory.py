@@ -5,14 +5,30 @@ It keeps exactly the rules of the durable stores, and passes the same contract s
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
 from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import NotFound, StoreCorrupted
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
-from holdfast.journal.store import PENDING_PAGE, Claim, Entry, Head, NewExecution, Query, Stored, Write, Written
+from holdfast.journal.store import (
+    ANSWERS_KEPT_US,
+    PENDING_PAGE,
+    TOO_LATE,
+    Claim,
+    Entry,
+    Head,
+    NewExecution,
+    Query,
+    Stored,
+    Write,
+    Written,
+)
+
+TIDY_ITEMS = 100  # of what has had its time, looked at in one go
 
 
 class MemoryStore:
@@ -23,8 +39,9 @@ class MemoryStore:
         self._blobs: dict[str, bytes] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self._pending: dict[str, Command] = {}
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, tuple[Command, Answer]] = {}
         self._cache: dict[str, tuple[bytes, int]] = {}
+        self._expiring: list[tuple[int, str]] = []  # a heap over the cache, soonest first
         self._version = 0
 
     # ---- writing ------------------------------------------------------------------------------------------------
@@ -53,8 +70,7 @@ class MemoryStore:
             head.seq, head.digest = entry.rows[-1].seq, entry.rows[-1].digest
             head.updated_at, head.ended, head.total = entry.at, entry.ended, entry.total
         for answer in entry.answers:
-            if self._pending.pop(answer.command_id, None) is not None:
-                self._answers[answer.command_id] = answer
+            self._answer(answer)
         if entry.change is not None:
             for name in entry.change.__struct_fields__:
                 setattr(head, name, getattr(entry.change, name))
@@ -63,12 +79,14 @@ class MemoryStore:
         if entry.release:
             head.driver = ""
         self._blobs.update(entry.blobs)
-        for command in entry.posts:
-            self._post(command)
-        for new in entry.creates:
+        for new in entry.creates:  # before the posts: what is said to a child must find it
             self._create(new)
-        for item in entry.cached:
-            self._cache[item.key] = (item.output, item.expires_at)
+        for command in entry.posts:
+            self._tell(command)
+        if entry.cached:
+            self._put_cached(entry)
+        if entry.change is not None and entry.change.ended_at:
+            self._tidy_answers(entry.at - ANSWERS_KEPT_US)
         if entry.snapshot is not None:
             self._snapshots[head.id] = entry.snapshot
         return Written(ok=True)
@@ -114,6 +132,37 @@ class MemoryStore:
         if head is not None and not head.ended_at:
             head.wake_at = 0
         return Written(ok=True)
+
+    def _tell(self, command: Command) -> None:
+        """What one execution says to another; if that is over, nobody will ever look."""
+        self._post(command)
+        head = self._heads.get(command.execution_id)
+        if head is None or head.ended_at:
+            self._answer(Answer(command_id=command.id, outcome="unchanged", text=TOO_LATE))
+
+    def _answer(self, answer: Answer) -> None:
+        command = self._pending.pop(answer.command_id, None)
+        if command is not None:
+            self._answers[command.id] = (command, answer)
+
+    def _tidy_answers(self, before: int) -> None:
+        """Forget what was answered long ago by executions that ended long ago; the rest goes to the end of the line."""
+        for command_id in list(islice(self._answers, TIDY_ITEMS)):
+            command, answer = self._answers.pop(command_id)
+            head = self._heads.get(command.execution_id)
+            if command.at >= before or (head is not None and not 0 < head.ended_at < before):
+                self._answers[command_id] = (command, answer)
+
+    def _put_cached(self, entry: Entry) -> None:
+        for _ in range(TIDY_ITEMS):
+            if not self._expiring or self._expiring[0][0] > entry.at:
+                break
+            expired_at, key = heapq.heappop(self._expiring)
+            if self._cache.get(key, (b"", 0))[1] == expired_at:  # otherwise it was put again in the meantime
+                del self._cache[key]
+        for item in entry.cached:
+            self._cache[item.key] = (item.output, item.expires_at)
+            heapq.heappush(self._expiring, (item.expires_at, item.key))
 
     async def quarantine(self, execution_id: str, why: str) -> None:
         self._version += 1
@@ -186,7 +235,8 @@ class MemoryStore:
         return output if expires_at > now else None
 
     async def answer(self, command_id: str) -> Answer | None:
-        return self._answers.get(command_id)
+        _, answer = self._answers.get(command_id, (None, None))
+        return answer
 
     async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
         if execution_ids is None:

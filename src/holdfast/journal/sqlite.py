@@ -1,7 +1,8 @@
 """The journal in one SQLite file: write-ahead log, full sync, one writer thread, one reader thread.
 
 Several processes may share the file. SQLite's own busy handler waits for seconds under contention, so it is off and
-`_begin` retries by itself in fractions of a millisecond. What a transaction writes is in sqlite_commit.py.
+`begin` retries by itself in fractions of a millisecond. What a transaction writes is in sqlite_commit.py, and what rows
+mean in sqlite_rows.py.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ import msgspec
 
 from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import HoldfastError, NotFound, SchemaTooNew, StoreCorrupted, StoreUnavailable
-from holdfast.core.events import Reason
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
 from holdfast.journal.sql import migrations, queries
 from holdfast.journal.sqlite_commit import Committer
+from holdfast.journal.sqlite_rows import command_of, conditions, read_heads, readable, texts
 from holdfast.journal.store import Head, Query, Stored, Write, Written
 
 BUSY_LIMIT_S = 30.0  # how long another writer may hold the file before we say so
@@ -131,39 +132,45 @@ class SqliteStore:
         return await self._read(lambda: self._head(execution_id))
 
     def _head(self, execution_id: str) -> Head:
-        heads = self._heads("WHERE id = ?", (execution_id,))
-        if not heads:
+        found = read_heads(self._reader, "WHERE id = ?", (execution_id,))
+        if not found:
             raise NotFound(f"there is no execution {execution_id} in {self.path}")
-        return heads[0]
-
-    def _heads(self, where: str, values: Any) -> list[Head]:
-        rows = self._reader.execute(f"{self._sql['head_columns']} {where}", values)
-        return [_head_of(row) for row in rows]
+        if found[0].trouble:
+            raise StoreCorrupted(f"execution {execution_id} is damaged: {found[0].trouble}")
+        return found[0].head
 
     async def heads(self, query: Query) -> list[Head]:
-        where, values = _conditions(query)
-        return await self._read(lambda: self._heads(f"{where} ORDER BY num DESC LIMIT ?", (*values, query.limit)))
+        where, values = conditions(query)
+        last = f"{where} ORDER BY num DESC LIMIT ?"
+        found = await self._read(lambda: read_heads(self._reader, last, (*values, query.limit)))
+        return [head for head, _ in found]
 
     async def find(self, fragment: str, limit: int = 2) -> list[str]:
         values = {"fragment": fragment, "limit": limit}
-        return await self._read(lambda: [row[0] for row in self._reader.execute(self._sql["find"], values)])
+        return await self._read(lambda: texts(self._reader.execute(self._sql["find"], values)))
 
     async def drivers(self) -> list[str]:
-        return await self._read(lambda: [row[0] for row in self._reader.execute(self._sql["drivers"])])
+        return await self._read(lambda: texts(self._reader.execute(self._sql["drivers"])))
 
     async def claimable(self, now: int, drivers: Sequence[str], limit: int) -> list[Head]:
         values = {"now": now, "drivers": msgspec.json.encode(list(drivers)).decode(), "limit": limit}
-        return await self._read(lambda: self._heads(self._sql["claimable"], values))
+        found = await self._read(lambda: read_heads(self._reader, self._sql["claimable"], values))
+        for head, trouble in found:
+            if trouble:  # set aside for good, so that it takes nobody's place in the next answer
+                await self.quarantine(head.id, trouble)
+        return [head for head, trouble in found if not trouble]
 
     async def blob(self, digest: str) -> bytes:
         row = await self._read(lambda: self._reader.execute(self._sql["read_blob"], (digest,)).fetchone())
         if row is None:
             raise StoreCorrupted(f"blob {digest} is missing")
+        if not isinstance(row[0], bytes):
+            raise StoreCorrupted(f"blob {digest} was changed after it was written: it is not even bytes")
         return row[0]
 
     async def cached(self, key: str, now: int) -> bytes | None:
         row = await self._read(lambda: self._reader.execute(self._sql["read_cache"], (key, now)).fetchone())
-        return row[0] if row else None
+        return row[0] if row and isinstance(row[0], bytes) else None
 
     async def answer(self, command_id: str) -> Answer | None:
         row = await self._read(lambda: self._reader.execute(self._sql["read_answer"], (command_id,)).fetchone())
@@ -172,9 +179,11 @@ class SqliteStore:
     async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
         def read() -> list[Command]:
             if execution_ids is None:
-                return [_command_of(row) for row in self._reader.execute(self._sql["pending_all"])]
-            wanted = msgspec.json.encode(list(execution_ids)).decode()
-            return [_command_of(row) for row in self._reader.execute(self._sql["pending_some"], (wanted,))]
+                rows = self._reader.execute(self._sql["pending_all"])
+            else:
+                wanted = msgspec.json.encode(list(execution_ids)).decode()
+                rows = self._reader.execute(self._sql["pending_some"], (wanted,))
+            return [command_of(row) for row in readable(rows)]
 
         return await self._read(read)
 
@@ -251,7 +260,7 @@ class explaining:  # lower case: it reads as a verb at its use, `with explaining
                 text = f"{path} cannot be opened; check that its folder exists and is writable"
             case apsw.BusyError() | apsw.LockedError():
                 text = f"{path} is locked by another process for over {BUSY_LIMIT_S:.0f} s; find and end that process"
-            case apsw.CorruptError() | apsw.NotADBError():
+            case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
                 raise StoreCorrupted(
                     f"{path} is damaged ({error}); run `holdfast doctor`, and restore a backup if it cannot be read"
                 ) from error
@@ -328,39 +337,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-_labels = msgspec.json.Decoder(dict[str, str])
-_reasons = msgspec.json.Decoder(tuple[Reason, ...])
-
-
-def _head_of(row: Any) -> Head:
-    names = Head.__struct_fields__
-    head = Head(**dict(zip(names, row, strict=True)))
-    head.labels = _labels.decode(cast(str, row[names.index("labels")]))
-    head.reasons = _reasons.decode(cast(str, row[names.index("reasons")]))
-    return head
-
-
-def _command_of(row: Any) -> Command:
-    identity, execution_id, verb, at, by, arguments = row
-    return Command(id=identity, execution_id=execution_id, verb=verb, at=at, by=by, arguments=msgspec.Raw(arguments))
-
-
-def _conditions(query: Query) -> tuple[str, tuple[Any, ...]]:
-    clauses: list[str] = []
-    values: list[Any] = []
-    if query.status:
-        clauses.append(f"status IN ({', '.join('?' * len(query.status))})")
-        values.extend(query.status)
-    for column, wanted in (("name", query.name), ("owner", query.owner)):
-        if wanted:
-            clauses.append(f"{column} = ?")
-            values.append(wanted)
-    if query.parent_id is not None:
-        clauses.append("parent_id = ?")
-        values.append(query.parent_id)
-    if query.before:
-        clauses.append("num < (SELECT num FROM executions WHERE id = ?)")
-        values.append(query.before)
-    return (f"WHERE {' AND '.join(clauses)}" if clauses else ""), tuple(values)

@@ -15,12 +15,23 @@ import msgspec
 
 from holdfast.core.commands import Answer, Command
 from holdfast.journal.sql import queries
-from holdfast.journal.store import Claim, Entry, Head, NewExecution, Write, Written
+from holdfast.journal.store import (
+    ANSWERS_KEPT_US,
+    TOO_LATE,
+    Claim,
+    Entry,
+    Head,
+    NewExecution,
+    Write,
+    Written,
+)
 
 EventRow = tuple[int, int, int, bytes, bytes]
 
 WRITTEN, FENCED = Written(ok=True), Written(ok=False)
 ROWS_AT_ONCE = 100
+TIDY_ROWS = 1000  # of the inbox, looked at in one go
+TIDY_EVERY_US = 1_000_000
 NUMS_KEPT = 200_000  # ids whose row number is remembered; a few tens of bytes each
 
 
@@ -32,6 +43,7 @@ class Committer:
         self._sql = queries("sqlite")
         self._advance = self._sql["advance"]
         self._nums: dict[str, int] = {}
+        self._tidied_at = 0
 
     def forget(self) -> None:
         """After a rollback: numbers of executions that were not created after all."""
@@ -108,12 +120,17 @@ class Committer:
         if entry.release:
             self._run(self._sql["release"], (num,))
         self._blobs(num, entry.blobs)
+        for new in entry.creates:  # before the posts: what is said to a child must find it
+            self._create(new, event_rows)
         for command in entry.posts:
             self._post(command)
-        for new in entry.creates:
-            self._create(new, event_rows)
+            self._run(self._sql["answer_too_late"], (command.id, TOO_LATE))
+        if entry.cached:
+            self._run(self._sql["expire_cache"], (entry.at,))
         for item in entry.cached:
             self._run(self._sql["put_cache"], item)
+        if entry.change is not None and entry.change.ended_at:
+            self._tidy_inbox(entry.at)
         if entry.snapshot is not None:
             self._run(self._sql["put_snapshot"], (num, *entry.snapshot))
         return Written(ok=True)
@@ -159,6 +176,11 @@ class Committer:
             return Written(ok=False)
         self._run(self._sql["wake"], (command.execution_id,))
         return Written(ok=True)
+
+    def _tidy_inbox(self, at: int) -> None:
+        if at - self._tidied_at >= TIDY_EVERY_US:
+            self._tidied_at = at
+            self._run(self._sql["tidy_inbox"], {"at": at, "before": at - ANSWERS_KEPT_US, "rows": TIDY_ROWS})
 
     def _answer(self, answer: Answer) -> None:
         self._run(self._sql["answer_command"], (answer.outcome, answer.text, answer.seq, answer.command_id))

@@ -134,6 +134,8 @@ class Stored(NamedTuple):
     rows: list[Row]
 
 
+ANSWERS_KEPT_US = 24 * 3600 * 1_000_000  # after an execution's end, its commands and their answers are kept for a day
+TOO_LATE = "the execution has ended"  # the answer to what another execution says to one that is over
 PENDING_PAGE = 1000  # commands returned at once when no executions are named
 
 
@@ -152,11 +154,14 @@ class Store(Protocol):
     """Methods raise `StoreUnavailable` if the store cannot do its work, and never half of anything."""
 
     async def commit(self, writes: Sequence[Write]) -> list[Written]:
-        """Do all writes durably in one transaction, in order. A write that is refused is left out; the others go on."""
+        """Do all writes durably in one transaction, in order. A write that is refused is left out; the others go on.
+
+        What an entry posts to an execution that has ended, or does not exist, is answered at once as unchanged.
+        """
         ...
 
     async def load(self, execution_id: str) -> Stored:
-        """The newest snapshot and the events after it. Raises NotFound."""
+        """The newest snapshot and the events after it. Raises NotFound, or StoreCorrupted if they cannot be read."""
         ...
 
     async def events(self, execution_id: str, after: int, limit: int) -> tuple[bytes, list[Row]]:
@@ -164,7 +169,7 @@ class Store(Protocol):
         ...
 
     async def head(self, execution_id: str) -> Head:
-        """Raises NotFound."""
+        """Raises NotFound, or StoreCorrupted if its row cannot be read; lists show such an execution as set aside."""
         ...
 
     async def find(self, fragment: str, limit: int = 2) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import random
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
@@ -23,13 +22,16 @@ from holdfast.core.errors import StepFailed, UsageError
 from holdfast.core.failure import Failure
 from holdfast.core.inputs import INPUT_TYPES, InputType
 from holdfast.core.policy import DEFAULT_POLICY, Effect, StepPolicy
+from holdfast.core.suggest import quoted
 from holdfast.engine.program import ChildTask, FallbackTool, Outcome, StepCall, Steps
+from holdfast.engine.step import input_digest
 from holdfast.tools.call import Call
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
 
 T = TypeVar("T")
+NAME_CHARS_MAX = 200
 MakeChild = Callable[[str, Any, Mapping[str, Any]], Awaitable[ChildTask]]
 Branch = Awaitable[Any] | Callable[["Context"], Awaitable[Any]]
 
@@ -94,16 +96,17 @@ class Context:
     def sleep(self, duration: float | str, *, name: str | None = None) -> Awaitable[None]:
         """Wait for a while, through restarts: seconds, or a text such as "2h30m"."""
         path = self._path("sleep", name)
-        return self._sleep(path, lambda: self._steps.now_us() + int(parse_duration(duration) * 1e6))
+        seconds = parse_duration(duration)
+        return self._sleep(path, lambda: self._steps.now_us() + int(seconds * 1e6), f"{seconds:g} s")
 
     def sleep_until(self, moment: datetime | str, *, name: str | None = None) -> Awaitable[None]:
         path = self._path("sleep", name)
         due_at = parse_moment(moment.isoformat() if isinstance(moment, datetime) else moment)
-        return self._sleep(path, lambda: due_at)
+        return self._sleep(path, lambda: due_at, "")
 
-    async def _sleep(self, path: str, due_at: Callable[[], int]) -> None:
-        self._steps.expect(path, "wait.timer")
-        _value(path, await self._steps.sleep(path, due_at()))
+    async def _sleep(self, path: str, due_at: Callable[[], int], label: str) -> None:
+        self._steps.expect(path, "wait.timer", label)
+        _value(path, await self._steps.sleep(path, due_at(), label))
 
     def wait_for(self, event: str, *, timeout: float | str | None = None, name: str | None = None) -> Awaitable[Any]:
         """Wait for an event from outside and return its data. One that came early is taken at once."""
@@ -123,7 +126,7 @@ class Context:
     async def _ask(self, path: str, message: str, wanted: InputType) -> Any:
         if wanted not in INPUT_TYPES:
             raise UsageError(f"ask: there is no type {wanted!r}; there are: {', '.join(INPUT_TYPES)}")
-        self._steps.expect(path, "human.ask")
+        self._steps.expect(path, "human.ask", message)
         outcome = await self._steps.ask(path, message, Raw(encode({"type": wanted})))
         return msgspec.json.decode(_value(path, outcome))
 
@@ -150,7 +153,7 @@ class Context:
 
     def branch(self, name: str) -> Context:
         """A context with a scope of its own, for code in a task of its own."""
-        inner = Context(self._steps, self._registry, self._make_child, f"{self._path(name, None)}/")
+        inner = Context(self._steps, self._registry, self._make_child, f"{self._path(name, name)}/")
         inner._owner = None
         return inner
 
@@ -163,8 +166,10 @@ class Context:
         return self._start(path, program, inputs or {})
 
     async def _start(self, path: str, program: Any, inputs: Mapping[str, Any]) -> ChildRun:
-        self._steps.expect(path, "child")
-        child_id = await self._steps.start_child(path, lambda: self._make_child(path, program, inputs))
+        label = program if isinstance(program, str) else str(getattr(program, "name", program))
+        digest = input_digest(label, encode(inputs, "the inputs"))
+        self._steps.expect(path, "child", digest=digest)
+        child_id = await self._steps.start_child(path, lambda: self._make_child(path, program, inputs), digest)
         return ChildRun(self._steps, path, child_id)
 
     # ---- what must not differ -----------------------------------------------------------------------------------
@@ -176,11 +181,11 @@ class Context:
 
     def random(self) -> float:
         """A number in [0, 1), the same on every replay."""
-        return self._once("random", random.random)
+        return self._once("random", self._steps.dice.random)
 
     def uuid(self) -> str:
         """A random UUID, the same on every replay."""
-        return self._once("uuid", lambda: str(uuid.uuid4()))
+        return self._once("uuid", lambda: str(uuid.UUID(int=self._steps.dice.getrandbits(128), version=4)))
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
         path = self._path(name, None)
@@ -249,8 +254,11 @@ class _Code:
 
 def _segment(name: str) -> str:
     """A name as part of a path: slashes and brackets have a meaning there."""
-    if not name or any(character in name for character in "/[]~#"):
-        raise UsageError(f'"{name}" cannot name a step; use letters, digits, dots, dashes and underscores')
+    if len(name) > NAME_CHARS_MAX:
+        shown = quoted(name[:40] + "…")
+        raise UsageError(f"{shown} is too long for a step: {len(name):,} characters, {NAME_CHARS_MAX} are allowed")
+    if not name or not name.isprintable() or any(character in name for character in "/[]~#"):
+        raise UsageError(f"{quoted(name)} cannot name a step; use letters, digits, dots, dashes and underscores")
     return name
 
 

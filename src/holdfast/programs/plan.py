@@ -51,6 +51,7 @@ class PlanProgram:
         else:
             values["failure"] = None
         last = await Level(walker, "", self._plan.finally_, values).run()
+        await steps.admit()  # from here to the end nothing waits, so nothing can be added unseen
         self._skip_late(steps, main)
         failure = failure or last
         if failure is not None:
@@ -68,10 +69,11 @@ class PlanProgram:
 
         listening = asyncio.ensure_future(listen())
         try:
-            failure = await level.run()
-            while self._take_extensions(steps, level):  # they came in the very moment the last step ended
+            while True:
                 failure = await level.run()
-            return failure
+                await steps.admit()
+                if not self._take_extensions(steps, level):  # some may have come in the moment the last step ended
+                    return failure
         finally:
             listening.cancel()
 

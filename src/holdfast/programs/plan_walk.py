@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import ChainMap, deque
+from collections import ChainMap, Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import quote
@@ -31,6 +31,7 @@ from holdfast.tools.values import encode
 _NO_TOOL = "its tool is not there"  # begins the reason of a skip, and says so again on a replay
 MakeChild = Callable[[str, str, Mapping[str, Any]], Awaitable[ChildTask]]
 Values = ChainMap[str, Any]
+KEY_CHARS_MAX = 200
 
 
 class Walker:
@@ -180,7 +181,7 @@ class Walker:
             raise StepProblem(f"for_each got {len(items):,} items, at most {FOR_EACH_ITEMS_MAX:,} are allowed")
         keys = [_key(each, values, item, index) for index, item in enumerate(items)]
         if len(set(keys)) != len(keys):
-            twice = next(key for key in keys if keys.count(key) > 1)
+            twice = Counter(keys).most_common(1)[0][0]
             raise StepProblem(f'for_each: two items have the key "{twice}"; keys must differ')
         body = encode({"keys": keys, "items": items}, f"the items of {path}")
         self.steps.open(path, "for_each", total=len(items), title=_title(step, values), arguments=body)
@@ -378,4 +379,6 @@ def _key(each: ForEach, values: Values, item: Any, index: int) -> str:
     if each.key is None:
         return str(index)
     key = as_text(each.key.render(values.new_child({"item": item, "index": index})))
+    if len(key) > KEY_CHARS_MAX:
+        raise StepProblem(f"for_each: the key of item {index} has {len(key):,} characters, {KEY_CHARS_MAX} are allowed")
     return quote(key, safe="-_.:@ +,=") or str(index)

@@ -31,6 +31,7 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.values import encode
 
 PLANS_KEPT = 256  # read plans, by their document; reading one costs a millisecond
+INPUT_BYTES_MAX = 1024 * 1024
 PLAN_BYTES_MAX = 16 * 1024 * 1024
 PLAN_ENDINGS = (".yaml", ".yml", ".json")
 
@@ -80,7 +81,7 @@ class Preparer:
         return ev.TaskCreated(
             at=self._now_us(),
             program=program,
-            inputs=Raw(encode(inputs, "the inputs")),
+            inputs=_bounded(inputs),
             title=title,
             labels=labels,
             engine=self._version,
@@ -214,6 +215,17 @@ class PlanKind:
         return body
 
 
+def _bounded(inputs: Mapping[str, Any]) -> Raw:
+    """Inputs travel inside task:created, so they have a limit of their own."""
+    body = encode(inputs, "the inputs")
+    if len(body) > INPUT_BYTES_MAX:
+        raise InputInvalid(
+            f"the inputs are {len(body):,} bytes of JSON, {INPUT_BYTES_MAX:,} are allowed; "
+            "write them to a file and pass its path"
+        )
+    return Raw(body)
+
+
 def _all_steps(plan: Plan) -> Iterator[PlanStep]:
     waiting = [*plan.steps, *plan.on_failure, *plan.finally_]
     while waiting:
@@ -277,7 +289,8 @@ def _parse_yaml(text: str, path: Path) -> Any:
                     raise PlanInvalid([Problem(f"line {line}", f'"{key}" stands twice; keep one')], str(path))
                 if isinstance(key, str):
                     seen.add(key)
-            return cast("Any", super()).construct_mapping(node, deep)
+            usual: Any = super()
+            return usual.construct_mapping(node, deep)
 
     try:
         return yaml.load(text, Loader=Loader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from holdfast.journal.store import PENDING_PAGE, HeadChange
+from holdfast.journal.store import ANSWERS_KEPT_US, PENDING_PAGE, TOO_LATE, HeadChange
 from holdfast.testing.store_opening import Opening
 from holdfast.testing.store_samples import Sample, sample_answer
 
@@ -110,3 +110,41 @@ class InboxContract(Opening):
         sample = Sample(1, driver="d1")
         async with self.opened(sample.new, sample.command("c1"), sample.end()) as store:
             assert (await store.head(sample.id)).wake_at is None
+
+    async def test_what_is_posted_to_an_execution_that_has_ended_is_answered_at_once(self) -> None:
+        parent, child = Sample(1), Sample(2)
+        async with self.opened(parent.new, child.new, parent.end()) as store:
+            await store.commit([child.end(posts=(parent.command("c1", "child_ended"),))])
+            assert await store.pending() == []
+            answer = await store.answer("c1")
+            assert answer is not None
+            assert (answer.outcome, answer.text) == ("unchanged", TOO_LATE)
+            assert (await store.head(parent.id)).wake_at is None
+
+    async def test_what_is_posted_to_nobody_is_answered_at_once(self) -> None:
+        child = Sample(2)
+        async with self.opened(child.new) as store:
+            await store.commit([child.end(posts=(Sample(1).command("c1", "child_ended"),))])
+            assert await store.pending() == []
+            answer = await store.answer("c1")
+            assert answer is not None
+            assert answer.text == TOO_LATE
+
+    async def test_what_is_posted_to_a_child_that_is_created_with_it_waits_for_the_child(self) -> None:
+        parent, child = Sample(1), Sample(2)
+        async with self.opened(parent.new) as store:
+            await store.commit([parent.entry(creates=(child.new,), posts=(child.command("c1", "stop"),))])
+            assert [command.id for command in await store.pending([child.id])] == ["c1"]
+            assert await store.answer("c1") is None
+
+    async def test_answers_are_kept_for_a_day_after_the_end_and_for_ever_before_it(self) -> None:
+        ended, alive, late = Sample(1), Sample(2), Sample(3)
+        ours, others = ended.command("c1"), alive.command("c2")
+        answered = [
+            ended.end(answers=(sample_answer(ours),)),
+            alive.entry(answers=(sample_answer(others),)),
+            late.end(at=9_000 + ANSWERS_KEPT_US),
+        ]
+        async with self.opened(ended.new, alive.new, late.new, ours, others, *answered) as store:
+            assert await store.answer("c1") == sample_answer(ours)
+            assert await store.answer("c2") == sample_answer(others)

@@ -16,7 +16,49 @@ from typing import Any
 
 THREADS_MAX = 64  # blocking calls at once; more would spend their time fighting for the interpreter
 
-_Job = tuple[Callable[[], Any], contextvars.Context, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+class NeverBegan(asyncio.CancelledError):
+    """Cancelled while it queued for a thread: nothing has happened."""
+
+
+class StillRunning(asyncio.CancelledError):
+    """Cancelled, but a thread cannot be stopped: `future` tells how it ends."""
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        super().__init__()
+        self.future = future
+        future.add_done_callback(_look_at)
+
+
+def _look_at(future: asyncio.Future[Any]) -> None:
+    """So that an error that nobody waits for is not complained about."""
+    if not future.cancelled():
+        future.exception()
+
+
+class _Job:
+    """One call. Either a thread begins it or its caller drops it, never both."""
+
+    __slots__ = ("_taken", "context", "function", "future", "loop")
+
+    def __init__(
+        self,
+        function: Callable[[], Any],
+        context: contextvars.Context,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[Any],
+    ) -> None:
+        self.function = function
+        self.context = context
+        self.loop = loop
+        self.future = future
+        self._taken = threading.Lock()
+
+    def begin(self) -> bool:
+        return self._taken.acquire(blocking=False)
+
+    def drop(self) -> bool:
+        return self._taken.acquire(blocking=False)
 
 
 class ThreadPool:
@@ -38,18 +80,22 @@ class ThreadPool:
                 self._started += 1
         if grow:
             threading.Thread(target=self._work, name=f"holdfast-tool-{self._started}", daemon=True).start()
-        self._jobs.put((function, contextvars.copy_context(), loop, future))
-        return await future
+        job = _Job(function, contextvars.copy_context(), loop, future)
+        self._jobs.put(job)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            raise (NeverBegan() if job.drop() else StillRunning(future)) from None
 
     def _work(self) -> None:
         while True:
-            function, context, loop, future = self._jobs.get()
-            if not future.cancelled():  # cancelled while it queued: it never starts
-                result, error = _call(function, context)
+            job = self._jobs.get()
+            if job.begin():
+                result, error = _call(job.function, job.context)
                 with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits for the answer
-                    loop.call_soon_threadsafe(_settle, future, result, error)
+                    job.loop.call_soon_threadsafe(_settle, job.future, result, error)
                 del result, error
-            del function, context, loop, future
+            del job
             with self._lock:
                 self._outstanding -= 1
 

@@ -23,7 +23,7 @@ from holdfast.core.policy import Approval, DoubtPolicy, Effect, Retry
 from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, Verdict, running_call
 from holdfast.tools.options import Options, place_of, read_options, resolve_hints
 from holdfast.tools.signature import Signature
-from holdfast.tools.threads import pool
+from holdfast.tools.threads import NeverBegan, StillRunning, pool
 from holdfast.tools.values import encode
 from holdfast.tools.wording import Mistake
 
@@ -209,7 +209,10 @@ class Tool(Generic[P, R]):
             if inspect.iscoroutinefunction(hook):
                 return await hook(call, arguments)
             call.enter_thread(asyncio.get_running_loop())
-            return await pool.run(functools.partial(hook, call, arguments))
+            try:
+                return await pool.run(functools.partial(hook, call, arguments))
+            except (NeverBegan, StillRunning):
+                raise asyncio.CancelledError from None
         finally:
             running_call.reset(token)
 

@@ -86,3 +86,4 @@ CREATE TABLE cache (
     output     BLOB NOT NULL,
     expires_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX cache_expiry ON cache (expires_at);

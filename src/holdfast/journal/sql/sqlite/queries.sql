@@ -52,6 +52,9 @@ INSERT INTO blob_uses (execution, digest) VALUES (?, ?) ON CONFLICT DO NOTHING
 -- name: put_snapshot
 INSERT OR REPLACE INTO snapshots (execution, seq, version, chain, body, digest) VALUES (?, ?, ?, ?, ?, ?)
 
+-- name: expire_cache
+DELETE FROM cache WHERE key IN (SELECT key FROM cache WHERE expires_at <= ? LIMIT 100)
+
 -- name: put_cache
 INSERT OR REPLACE INTO cache (key, output, expires_at) VALUES (?, ?, ?)
 
@@ -75,6 +78,23 @@ UPDATE executions SET wake_at = 0 WHERE id = ? AND ended_at = 0
 -- name: answer_command
 UPDATE inbox SET outcome = ?, text = ?, seq = ? WHERE id = ? AND outcome = ''
 
+-- name: answer_too_late
+-- What another execution said to one that has ended, or is not here: nobody will ever look, so it is answered at once.
+UPDATE inbox SET outcome = 'unchanged', text = ?2
+WHERE id = ?1 AND outcome = ''
+  AND NOT EXISTS (SELECT 1 FROM executions WHERE executions.id = inbox.execution_id AND executions.ended_at = 0)
+
+-- name: tidy_inbox
+-- Forget commands that are older than `before`, of executions that ended before it. Looks at one stretch of so many
+-- rows, another one each time, so that it takes no longer in a large store.
+WITH stretch AS (SELECT :at % (coalesce(max(num), 0) / :rows + 1) * :rows AS first FROM inbox)
+DELETE FROM inbox
+WHERE num > (SELECT first FROM stretch) AND num <= (SELECT first FROM stretch) + :rows AND at < :before
+  AND NOT EXISTS (
+      SELECT 1 FROM executions
+      WHERE executions.id = inbox.execution_id AND (executions.ended_at = 0 OR executions.ended_at >= :before)
+  )
+
 -- name: read_answer
 SELECT id, outcome, text, seq FROM inbox WHERE id = ? AND outcome <> ''
 
@@ -91,6 +111,12 @@ SELECT id, name, kind, created_at, status, title, owner, key, labels, parent_id,
     reasons, error, failed_path, ended, total, concurrency_key, concurrency_limit, seq, digest, epoch, driver,
     quarantined
 FROM executions
+
+-- name: head_nums
+SELECT num FROM executions
+
+-- name: head_id_bytes
+SELECT CAST(id AS BLOB) FROM executions WHERE num = ?
 
 -- name: claimable
 -- Appended to head_columns; `drivers` are those known to be dead, and '' for nobody. An execution whose concurrency key is full is left out, so that it cannot block the rest.

@@ -1,0 +1,114 @@
+"""What SQLite's rows mean: heads, commands, and the conditions of a list.
+
+Heads are read one by one, so that a damaged row is a damaged execution and not a damaged store: it comes back set
+aside, with as much of it as can be read, and with a sentence that says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from holdfast.core.commands import Command
+from holdfast.core.events import Reason
+from holdfast.journal.sql import queries
+from holdfast.journal.store import Head, Query
+
+_NAMES = Head.__struct_fields__
+_JSON = {"labels": msgspec.json.Decoder(dict[str, str]), "reasons": msgspec.json.Decoder(tuple[Reason, ...])}
+_FIELDS = {field.name: field for field in msgspec.structs.fields(Head)}
+
+
+class Found(NamedTuple):
+    """A head, and what is wrong with its row: "" if nothing is."""
+
+    head: Head
+    trouble: str = ""
+
+
+def read_heads(connection: Any, where: str, values: Any) -> list[Found]:
+    """The heads that fit, in the order asked for. `where` may also hold ORDER BY and LIMIT."""
+    sql = queries("sqlite")
+    try:
+        rows = connection.execute(f"{sql['head_columns']} {where}", values).fetchall()
+    except UnicodeDecodeError:  # a text that is none spoils the whole answer; one row at a time, it spoils one row
+        nums = connection.execute(f"{sql['head_nums']} {where}", values).fetchall()
+        return [_read_alone(connection, num) for (num,) in nums]
+    return [_found(row) for row in rows]
+
+
+def _read_alone(connection: Any, num: int) -> Found:
+    sql = queries("sqlite")
+    try:
+        return _found(connection.execute(f"{sql['head_columns']} WHERE num = ?", (num,)).fetchone())
+    except UnicodeDecodeError as error:
+        (identity,) = connection.execute(sql["head_id_bytes"], (num,)).fetchone()
+        return _damaged({"id": bytes(identity).decode(errors="replace")}, str(error))
+
+
+def _found(row: Any) -> Found:
+    stored: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    try:
+        values = {name: _JSON[name].decode(value) if name in _JSON else value for name, value in stored.items()}
+        return Found(msgspec.convert(values, Head))
+    except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
+        return _damaged(stored)
+
+
+def _damaged(stored: dict[str, Any], trouble: str = "") -> Found:
+    """What can be read of a row, and the first thing that cannot."""
+    values: dict[str, Any] = {"id": str(stored["id"]), "name": "", "kind": "", "created_at": 0}
+    for name, value in stored.items():
+        try:
+            decoded = _JSON[name].decode(value) if name in _JSON else value
+            values[name] = msgspec.convert(decoded, _FIELDS[name].type)
+        except (msgspec.MsgspecError, TypeError, UnicodeDecodeError) as error:
+            trouble = trouble or f"{name}: {error}"
+    trouble = f"its row in the list cannot be read ({trouble})"
+    values["quarantined"] = values.get("quarantined") or trouble
+    return Found(Head(**values), trouble)
+
+
+def command_of(row: Any) -> Command:
+    identity, execution_id, verb, at, by, arguments = row
+    # What is not even text is left for the rules to refuse: a command that cannot be read still gets an answer.
+    raw = msgspec.Raw(arguments if isinstance(arguments, bytes | str) else b"")
+    return Command(id=identity, execution_id=execution_id, verb=verb, at=at, by=by, arguments=raw)
+
+
+def readable(rows: Any) -> Iterator[Any]:
+    """The rows without those that hold a text that is none: what one hand spoilt must not be in everybody's way."""
+    while True:
+        try:
+            row = next(rows, None)
+        except UnicodeDecodeError:
+            continue
+        if row is None:
+            return
+        yield row
+
+
+def texts(rows: Any) -> list[str]:
+    """The first column, where it is a text."""
+    return [cast(str, row[0]) for row in readable(rows) if isinstance(row[0], str)]
+
+
+def conditions(query: Query) -> tuple[str, tuple[Any, ...]]:
+    clauses: list[str] = []
+    values: list[Any] = []
+    if query.status:
+        clauses.append(f"status IN ({', '.join('?' * len(query.status))})")
+        values.extend(query.status)
+    for column, wanted in (("name", query.name), ("owner", query.owner)):
+        if wanted:
+            clauses.append(f"{column} = ?")
+            values.append(wanted)
+    if query.parent_id is not None:
+        clauses.append("parent_id = ?")
+        values.append(query.parent_id)
+    if query.before:
+        clauses.append("num < (SELECT num FROM executions WHERE id = ?)")
+        values.append(query.before)
+    return (f"WHERE {' AND '.join(clauses)}" if clauses else ""), tuple(values)

@@ -1,0 +1,123 @@
+"""Rows that somebody spoilt: each is the damage of one execution, and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import StoreCorrupted
+from holdfast.journal.codec import Snapshot
+from holdfast.journal.log import read_events, read_state
+from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.store import Query
+from holdfast.testing.store_samples import Sample, sample_id
+from journal.support import sql
+
+SPOILT = {
+    "reasons": "'[{'",
+    "labels": "'not JSON'",
+    "created_at": "'yesterday'",
+    "epoch": "'first'",
+    "total": "x'00'",
+    "name": "x'c3a9'",
+    "title": "CAST(x'ff' AS TEXT)",
+    "driver": "CAST(x'ff' AS TEXT)",
+    "digest": "5",
+}
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "j.db")
+    await store.commit([Sample(number).new for number in (1, 2, 3)])
+    yield store
+    await store.close()
+
+
+@pytest.mark.parametrize("column", SPOILT)
+async def test_a_spoilt_head_is_listed_as_set_aside_and_stops_nobody(store: SqliteStore, column: str) -> None:
+    sql(store.path, f"UPDATE executions SET {column} = {SPOILT[column]} WHERE num = 2")
+    heads = await store.heads(Query())
+    assert [head.id for head in heads] == [sample_id(3), sample_id(2), sample_id(1)]
+    assert [bool(head.quarantined) for head in heads] == [False, True, False]
+    assert heads[1].quarantined.startswith("its row in the list cannot be read (")
+    assert (heads[1].labels, heads[1].reasons) == ({}, ())
+    # Twice: the first time sets it aside for good, and it no longer counts among those that are asked for.
+    assert [head.id for head in await store.claimable(50, [""], 9)] == [sample_id(1), sample_id(3)]
+    assert [head.id for head in await store.claimable(50, [""], 2)] == [sample_id(1), sample_id(3)]
+    assert await store.drivers() == []
+    for read in (store.head, store.load):
+        with pytest.raises(StoreCorrupted, match=f"execution {sample_id(2)} is damaged: its row in the list cannot be"):
+            await read(sample_id(2))
+    assert (await store.head(sample_id(1))).quarantined == ""
+
+
+async def test_what_can_be_read_of_a_spoilt_head_is_kept(store: SqliteStore) -> None:
+    sql(store.path, "UPDATE executions SET reasons = '[{', title = 'High tide' WHERE num = 2")
+    head = (await store.heads(Query()))[1]
+    assert (head.name, head.title, head.status, head.seq) == ("sample", "High tide", "queued", 1)
+    assert "reasons: Input data was truncated" in head.quarantined
+
+
+async def test_a_head_whose_id_is_no_text_is_listed_all_the_same(store: SqliteStore) -> None:
+    sql(store.path, "UPDATE executions SET id = CAST(x'41ff' AS TEXT) WHERE num = 2")
+    assert [head.id for head in await store.heads(Query())] == [sample_id(3), "A\ufffd", sample_id(1)]
+    assert await store.find("0198") == [sample_id(3), sample_id(1)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "body = 'text'",
+        "body = CAST(x'ff' AS TEXT)",
+        "version = 'first'",
+        "version = 9223372036854775807",
+        "digest = 'text'",
+        "digest = 7",
+        "seq = 'two'",
+    ],
+)
+async def test_an_event_of_the_wrong_type_is_damage(store: SqliteStore, change: str) -> None:
+    sample = Sample(1)
+    await store.commit([sample.entry(3)])
+    sql(store.path, f"UPDATE events SET {change} WHERE execution = 1 AND seq = 2")
+    with pytest.raises(StoreCorrupted, match=r"event|damaged"):
+        await read_state(store, sample.id)
+    with pytest.raises(StoreCorrupted, match=r"event|damaged"):
+        await read_events(store, sample.id, 0)
+
+
+@pytest.mark.parametrize("digest", ["'text'", "zeroblob(65)"])
+async def test_a_page_that_follows_a_spoilt_digest_is_damage(store: SqliteStore, digest: str) -> None:
+    sample = Sample(1)
+    await store.commit([sample.entry(3)])
+    sql(store.path, f"UPDATE events SET digest = {digest} WHERE execution = 1 AND seq = 2")
+    with pytest.raises(StoreCorrupted, match="event 3 was changed after it was written"):
+        await read_events(store, sample.id, 2)
+
+
+@pytest.mark.parametrize("change", ["seq = 'two'", "chain = 'text'", "body = 5", "digest = 'text'", "version = 'one'"])
+async def test_a_snapshot_of_the_wrong_type_is_not_needed(store: SqliteStore, change: str) -> None:
+    sample = Sample(1)
+    await store.commit([sample.entry(snapshot=Snapshot(2, 1, b"chain", b"body", b"digest"))])
+    sql(store.path, f"UPDATE snapshots SET {change}")
+    _, state, _ = await read_state(store, sample.id)
+    assert state.seq == 2
+
+
+async def test_a_blob_of_the_wrong_type_is_damage(store: SqliteStore) -> None:
+    await store.commit([Sample(1).entry(blobs=(("d1", b"bytes"),))])
+    sql(store.path, "UPDATE blobs SET body = 5")
+    with pytest.raises(StoreCorrupted, match="blob d1 was changed after it was written: it is not even bytes"):
+        await store.blob("d1")
+
+
+async def test_a_command_that_cannot_be_read_is_in_nobodys_way(store: SqliteStore) -> None:
+    await store.commit([Sample(number).command(f"c{number}") for number in (1, 2, 3)])
+    sql(store.path, "UPDATE inbox SET by = CAST(x'ff' AS TEXT) WHERE num = 1")
+    sql(store.path, "UPDATE inbox SET arguments = 5 WHERE num = 2")
+    commands = await store.pending()
+    assert [command.id for command in commands] == ["c2", "c3"]
+    assert bytes(commands[0].arguments) == b""  # the rules refuse it, so that it gets an answer
