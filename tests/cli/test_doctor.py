@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
-from cli.workshop import Workshop
+from cli.workshop import Workshop, environment
 from holdfast.cli.checks import disk
 from holdfast.settings import load_settings
+
+IS_ROOT = os.geteuid() == 0
 
 
 def findings(shop: Workshop, code: int = 1) -> dict[str, dict[str, Any]]:
@@ -73,6 +79,28 @@ def test_an_edited_execution_is_set_aside_and_the_others_go_on(well: Workshop) -
     assert findings(well, code=0) == {}
 
 
+def test_a_spoilt_row_is_named_and_the_others_go_on(well: Workshop) -> None:
+    well.run("run", "ask.yaml", code=3)
+    spoilt = well.newest()["id"]
+    well.run("run", "ask.yaml", code=3)
+    other = well.newest()["id"]
+    edit(well, "UPDATE executions SET reasons = '[{', wake_at = 0 WHERE id = ?", spoilt)
+    table = {line.split()[0]: line for line in well.run("list").out.splitlines()}
+    assert "set aside" in table[spoilt]
+    found = findings(well)
+    assert found.keys() == {"damaged execution"}
+    assert found["damaged execution"]["what"] == (
+        f"execution {spoilt} is damaged: its row in the list cannot be read (reasons: Input data was truncated)"
+    )
+    assert f"execution {spoilt} is damaged: its row in the list" in well.run("show", spoilt, code=1).err
+    well.run("approve", other)
+    well.run("resume", other)
+    assert f"execution {spoilt} is damaged" in well.run("doctor", "--release", spoilt, code=1).err
+    edit(well, "UPDATE executions SET reasons = '[]', wake_at = NULL WHERE id = ?", spoilt)
+    well.run("doctor", "--release", spoilt)
+    assert findings(well, code=0) == {}
+
+
 def test_lost_events_at_the_end_are_noticed(well: Workshop) -> None:
     well.run("run", "two.yaml")
     edit(well, "DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
@@ -128,10 +156,17 @@ def test_a_store_that_is_a_folder_is_named(well: Workshop) -> None:
     assert f"{well.store} is a folder; name a file with --store" in findings(well)["store"]["what"]
 
 
+@pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="root may write everything")
 def test_a_read_only_store_is_named(well: Workshop) -> None:
     well.run("run", "two.yaml")
     well.store.chmod(0o400)
-    assert "cannot be written (Permission denied)" in findings(well)["store"]["what"]
+    without_privileges = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if IS_ROOT else []
+    command = [*without_privileges, sys.executable, "-m", "holdfast.cli", "doctor", "--json"]
+    done = subprocess.run(command, cwd=well.folder, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    [finding] = json.loads(done.stdout)["findings"]
+    assert finding["name"] == "store"
+    assert "cannot be written (Permission denied)" in finding["what"]
 
 
 def test_a_nearly_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
