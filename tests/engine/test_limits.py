@@ -11,6 +11,7 @@ import holdfast
 from engine.kit import Gate, Script, echo, engine_at, names, plan, result, seen, settled, step, step_of
 from holdfast.engine.slots import Slot, Slots
 from holdfast.journal.store import Query
+from journal.support import run_python
 
 
 class Crowd:
@@ -40,16 +41,54 @@ async def test_no_more_executions_run_at_once_than_allowed_and_the_rest_queue() 
     assert crowd.most == 2
 
 
-async def test_concurrency_key_limits_over_all_engines_of_the_store(tmp_path: Path) -> None:
-    crowd = Crowd()
-    keyed = plan(step("a", "crowd"), concurrency={"key": "k-${{ inputs.who }}", "limit": 2}, inputs={"who": "string"})
-    async with engine_at(tmp_path, crowd.tool) as one, engine_at(tmp_path, crowd.tool) as two:
-        runs = [await engine.start(keyed, inputs={"who": "x"}) for engine in (one, two) * 4]
+IN_A_CROWD = """
+import asyncio, os, sys
+from pathlib import Path
+import holdfast
+
+@holdfast.tool(effect="read")
+async def enter(call: holdfast.Call) -> None:
+    # Whoever is alone stays until two have met; whoever comes in counts those inside.
+    room, met = call.folder / "room", call.folder / "met"
+    (room / call.execution_id).touch()
+    inside = len(list(room.iterdir()))
+    with (call.folder / "counts.txt").open("a") as counts:
+        counts.write(f"{os.getpid()} {inside}\\n")
+    if inside == 2:
+        met.touch()
+    while not met.exists():
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.02)
+    (room / call.execution_id).unlink()
+
+async def main(folder: Path) -> None:
+    steps = [{"id": "a", "tool": "enter"}]
+    keyed = {"name": "keyed", "steps": steps, "inputs": {"who": "string"},
+             "concurrency": {"key": "k-${{ inputs.who }}", "limit": 2}}
+    async with holdfast.Engine(folder=folder, tools=[enter], recover="family") as engine:
+        runs = [await engine.start(keyed, inputs={"who": "x"}) for _ in range(4)]
         for run in runs:
-            await result(run)
-        assert crowd.most <= 2
-        free = await one.start(plan(step("a", "crowd")))
-        await result(free)
+            await run.result()
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_concurrency_key_limits_over_all_processes_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "room").mkdir()
+    processes = [run_python(IN_A_CROWD, tmp_path) for _ in range(2)]
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=30)
+            assert (process.returncode, errors) == (0, "")
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    counts = [line.split() for line in (tmp_path / "counts.txt").read_text().splitlines()]
+    assert len(counts) == 8
+    assert {int(pid) for pid, _ in counts} == {process.pid for process in processes}
+    assert max(int(inside) for _, inside in counts) == 2
 
 
 async def test_execution_that_waits_gives_its_place_under_the_key_to_others(tmp_path: Path) -> None:

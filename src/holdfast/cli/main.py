@@ -74,8 +74,10 @@ def run(arguments: Sequence[str]) -> int:
     except HoldfastError as error:
         _tell(str(error), type(error).__name__, as_json)
         return 2 if isinstance(error, UsageError) else 1
-    except BrokenPipeError:  # whoever read this has seen enough
-        silence()
+    except SystemExit as left:
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
+        silence()  # the parser calls it a failure, but whoever read this has only seen enough
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return 130

@@ -77,7 +77,8 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 def describe(error: BaseException) -> Failure:
     """An exception as data. Tools that know better raise a `ToolError`."""
-    message = " ".join(str(error).split()) or type(error).__name__
+    lines = (" ".join(line.split()) for line in str(error).splitlines())
+    message = "\n".join(filter(None, lines)) or type(error).__name__
     if isinstance(error, LookupError):
         message = f"{type(error).__name__}: {message}"  # a bare key says nothing
     message = message.encode("utf-8", "replace").decode()  # file names may hold what JSON cannot

@@ -82,6 +82,8 @@ class Driver:
     async def _run(self) -> None:
         try:
             output = await self._program.run(DriverSteps(self))
+            if self.cause is not None:
+                return  # it came back after it had been let go of
             await self._settle_strays()
             await self.admit()
             doubt = next((step for step in self.state.steps.values() if step.status == "in_doubt"), None)

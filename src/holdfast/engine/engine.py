@@ -283,8 +283,8 @@ class Engine:
                 if driver.state.is_ended:
                     self._family.discard(execution_id)
                 if driver.problem is not None and not isinstance(driver.problem, Fenced):
-                    self._remember_problem(execution_id, driver.problem)
                     await self._set_aside(execution_id, driver.problem)
+                    self._remember_problem(execution_id, driver.problem)
                 self.services.feed.notify(execution_id)
                 if self._some_wait:
                     self._look_now.set()

@@ -14,8 +14,8 @@ from holdfast.core.execution import Asked, Execution, Step, percent
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.store import Head, Store
 
-VALUE_BYTES_MAX = 1024 * 1024  # of one large value that is shown whole
-VALUES_BYTES_MAX = 16 * 1024 * 1024  # of all of them in one answer
+SHOWN_VALUE_BYTES_MAX = 1024 * 1024  # of one large value that is shown whole
+SHOWN_BYTES_MAX = 16 * 1024 * 1024  # of all of them in one answer
 
 
 class Reference(dict[str, object]):
@@ -27,10 +27,10 @@ class Reference(dict[str, object]):
 
 async def resolved(store: Store, wired: dict[str, object]) -> dict[str, object]:
     """The same, with large values in the place of their references; what is too large, or lost, stays a reference."""
-    room = VALUES_BYTES_MAX
+    room = SHOWN_BYTES_MAX
     for holder, key, blob in _references(wired):
         size = cast(int, blob["bytes"])
-        if size > min(room, VALUE_BYTES_MAX):
+        if size > min(room, SHOWN_VALUE_BYTES_MAX):
             continue
         try:
             body = await fetch_blob(store, ev.Blob(digest=str(blob["digest"]), bytes=size))

@@ -72,7 +72,8 @@ class PlanProgram:
             while True:
                 failure = await level.run()
                 await steps.admit()
-                if not self._take_extensions(steps, level):  # some may have come in the moment the last step ended
+                self._take_extensions(steps, level)
+                if level.is_done:  # if not, steps were added in the moment the last one ended
                     return failure
         finally:
             listening.cancel()

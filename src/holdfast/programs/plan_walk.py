@@ -274,6 +274,10 @@ class Level:
         """The plan as it is with all that was added."""
         return dataclasses.replace(plan, steps=tuple(self._listed))
 
+    @property
+    def is_done(self) -> bool:
+        return self._schedule.done
+
     def last_output(self) -> bytes:
         for step in reversed(self._listed):
             if step.id in self._outputs:
