@@ -56,7 +56,7 @@ class Engine(core_engine.Engine):
     ) -> None:
         flags = {"store": str(store)} if store is not None else {}
         self.settings = settings or load_settings(Path(folder or "."), os.environ, flags)
-        registry = _registry(self.settings, tools, functions)
+        registry = registry_of(self.settings, tools, functions)
         clock = SystemClock()
         self.preparer = Preparer(registry, self.settings.root, VERSION, clock.now_us)
         opened, liveness, ring = _open_store(self.settings)
@@ -143,7 +143,10 @@ def _subject_of(created: ev.TaskCreated) -> Subject:
     return created.program.name
 
 
-def _registry(settings: Settings, tools: Iterable[Tool[..., Any]], functions: Iterable[Function[..., Any]]) -> Registry:
+def registry_of(
+    settings: Settings, tools: Iterable[Tool[..., Any]] = (), functions: Iterable[Function[..., Any]] = ()
+) -> Registry:
+    """Every tool and function there is: built in, handed over, and named in the settings."""
     registry = Registry()
     for tool in (*builtin_tools(), *tools):
         registry.add(tool)

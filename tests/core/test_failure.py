@@ -84,8 +84,8 @@ def test_an_empty_message_is_replaced_by_the_errors_name() -> None:
     assert describe(ValueError(" \n ")).message == "ValueError"
 
 
-def test_messages_are_one_line_of_bounded_length() -> None:
-    assert describe(ValueError("a\n  b\tc")).message == "a b c"
+def test_messages_keep_their_lines_tidy_and_have_a_bounded_length() -> None:
+    assert describe(ValueError("a\n\n  b\tc")).message == "a\nb c"
     message = describe(ValueError("x" * 10_000)).message
     assert len(message) == MESSAGE_CHARS_MAX + 1
     assert message.endswith("…")

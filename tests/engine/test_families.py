@@ -265,3 +265,22 @@ async def test_child_that_waits_for_a_person_is_answered_by_itself(tmp_path: Pat
         assert await settled(child) == "waiting"
         await child.approve()
         assert await result(run) is True
+
+
+async def test_stopping_a_sleeping_parent_stops_the_child_that_nobody_drives(tmp_path: Path) -> None:
+    @holdfast.function
+    async def child(ctx: holdfast.Context) -> None:
+        await ctx.ask("?")
+
+    @holdfast.function
+    async def parent(ctx: holdfast.Context) -> None:
+        await (await ctx.start(child)).result()
+
+    async with engine_at(tmp_path, functions=[parent, child], limits=HURRY) as engine:
+        run = await engine.start(parent)
+        await seen(run, "task:waiting")
+        child_id = next(iter((await run.state()).children.values())).id
+        await settled(engine.get(child_id))
+    async with engine_at(tmp_path, recover="none") as engine:
+        await engine.get(run.id).stop()
+        assert await engine.get(child_id).status() == "stopped"

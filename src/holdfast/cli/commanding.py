@@ -74,7 +74,7 @@ def approve(  # noqa: PLR0917 -- one parameter per option
     """
     arguments = values(changed, "--with")
     work: Command = lambda run: run.approve(step, why=why, arguments=arguments, sticky=sticky)  # noqa: E731
-    return _command(context, execution, work, as_json, wakes=True)
+    return _command(context, execution, work, as_json, wakes=True, checks=bool(arguments))
 
 
 def deny(context: typer.Context, execution: Id, step: AnyStep = "", why: Why = "", as_json: AsJson = False) -> int:
@@ -134,7 +134,7 @@ def resolve(  # noqa: PLR0913, PLR0917 -- one parameter per option
     value: Any = json_value(output, "--output") if output else None
     arguments = values(changed, "--with")
     work: Command = lambda run: run.resolve(step, chosen[0], output=value, arguments=arguments)  # noqa: E731
-    return _command(context, execution, work, as_json, wakes=True)
+    return _command(context, execution, work, as_json, wakes=True, checks=bool(changed or output))
 
 
 def send(
@@ -153,11 +153,14 @@ def send(
     return _command(context, execution, lambda run: run.send(name, parse_value(data)), as_json, wakes=True)
 
 
-def _command(context: typer.Context, execution: str, give: Command, as_json: bool, *, wakes: bool = False) -> int:
+def _command(
+    context: typer.Context, execution: str, give: Command, as_json: bool, *, wakes: bool = False, checks: bool = False
+) -> int:
+    """`wakes`: it may go on after this. `checks`: something is said that must fit a tool, so the tools are needed."""
     settings = settings_of(context)
 
     async def work() -> int:
-        async with bare_engine(settings) as engine:
+        async with bare_engine(settings, with_tools=checks) as engine:
             run = await engine.find(execution)
             answer = await give(run)
             _tell(answer, run.id, as_json)

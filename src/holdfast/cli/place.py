@@ -54,8 +54,8 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
 
 
 @asynccontextmanager
-async def bare_engine(settings: Settings) -> AsyncGenerator[BareEngine]:
-    """An engine that looks and commands but drives nothing and knows no tools."""
+async def bare_engine(settings: Settings, *, with_tools: bool = False) -> AsyncGenerator[BareEngine]:
+    """An engine that looks and commands but drives nothing; it knows the tools only if what is said must fit them."""
     from holdfast.engine.engine import Engine as BareEngine
     from holdfast.engine.feed import Feed
     from holdfast.engine.services import Services
@@ -64,11 +64,16 @@ async def bare_engine(settings: Settings) -> AsyncGenerator[BareEngine]:
     from holdfast.tools.registry import Registry
     from holdfast.version import VERSION
 
+    registry = Registry()
+    if with_tools:
+        from holdfast.app import registry_of
+
+        registry = registry_of(settings)
     path = existing_store(settings)
     store = open_store(settings)
     feed = Feed(LiveRing(path.with_name("live.db")))
     services = Services(
-        store=store, writer=Writer(store), registry=Registry(), feed=feed, driver="", folder=settings.root, programs={},
+        store=store, writer=Writer(store), registry=registry, feed=feed, driver="", folder=settings.root, programs={},
         version=VERSION,
     )  # fmt: skip
     services.driver = services.new_id()

@@ -10,18 +10,19 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.core.commands import Answer, Command
+from holdfast.core.commands import PASSED_DOWN, Answer, Command
 from holdfast.core.policy import COMMAND_WAIT_S
 from holdfast.engine.family import apply_command
 from holdfast.engine.ownership import claim, note_recovery, now
 from holdfast.engine.services import Services
 from holdfast.journal.liveness import Liveness
-from holdfast.journal.store import Head
+from holdfast.journal.store import Head, Query
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
 
 LOOK_AGAIN_S = 0.05
+CHILDREN_MAX = 1000  # looked after by one command; engines find the rest
 
 
 async def send(
@@ -42,11 +43,13 @@ async def send(
             subscription.changed.clear()
             answer = await services.store.answer(command.id)
             if answer is not None:
+                if command.verb in PASSED_DOWN:
+                    await _tend_children(services, liveness, command.execution_id)
                 return answer
             driver = driver_of(command.execution_id)
             if driver is not None:
                 driver.deliver([command])
-            elif await asyncio.shield(asyncio.ensure_future(_apply_alone(services, liveness, command))):
+            elif await _apply_alone(services, liveness, command.execution_id):
                 continue
             if loop.time() >= give_up:
                 text = "queued: its driver has not answered yet and will find it in the inbox"
@@ -60,22 +63,34 @@ async def send(
         services.feed.unsubscribe(command.execution_id, subscription)
 
 
-async def _apply_alone(services: Services, liveness: Liveness, command: Command) -> bool:
+async def _tend_children(services: Services, liveness: Liveness, execution_id: str) -> None:
+    """What was passed down to children that nobody drives is applied here, too."""
+    for head in await services.store.heads(Query(parent_id=execution_id, limit=CHILDREN_MAX)):
+        if (
+            not head.ended_at
+            and await services.store.pending([head.id])
+            and await _apply_alone(services, liveness, head.id)
+        ):
+            await _tend_children(services, liveness, head.id)
+
+
+async def _apply_alone(services: Services, liveness: Liveness, execution_id: str) -> bool:
     """Nobody drives: claim, apply everything that is pending in order, release."""
-    head = await services.store.head(command.execution_id)
+    head = await services.store.head(execution_id)
     if head.driver and (head.driver == services.driver or not liveness.is_dead(head.driver)):
         return False
-    with services.in_hand(head.id):
-        return await _claim_and_apply(services, head)
+    # Shielded: whoever asked may be cancelled, but what was claimed must be released.
+    return await asyncio.shield(asyncio.ensure_future(_claim_and_apply(services, head)))
 
 
 async def _claim_and_apply(services: Services, head: Head) -> bool:
-    log = await claim(services, head, to_drive=False)
-    if log is None:
-        return False
-    note_recovery(services, log, head)
-    for pending in await services.store.pending([head.id]):
-        apply_command(services, log, pending, now(services, log), wake=True)
-    log.append(release=True, wake=True)
-    await log.durable()
-    return True
+    with services.in_hand(head.id):
+        log = await claim(services, head, to_drive=False)
+        if log is None:
+            return False
+        note_recovery(services, log, head)
+        for pending in await services.store.pending([head.id]):
+            apply_command(services, log, pending, now(services, log), wake=True)
+        log.append(release=True, wake=True)
+        await log.durable()
+        return True
