@@ -43,11 +43,16 @@ class Goal:
         return self.value <= self.limit if self.at_most else self.value >= self.limit
 
 
-MEASUREMENTS = [
-    Measurement("bare", "peers/bare_commits.py", 500),
+# These are compared with each other. They take turns, and the best of the rounds counts for each: a neighbour who is
+# busy for a while then disturbs all alike.
+SIDE_BY_SIDE = [
+    Measurement("bare", "peers/bare_commits.py", 300),
     Measurement("steps", "ours/steps.py", 1000),
-    Measurement("langgraph", "peers/langgraph_steps.py", 200, PEERS_PYTHON),
-    Measurement("dbos", "peers/dbos_steps.py", 200, PEERS_PYTHON),
+    Measurement("langgraph", "peers/langgraph_steps.py", 150, PEERS_PYTHON),
+    Measurement("dbos", "peers/dbos_steps.py", 100, PEERS_PYTHON),
+]
+ROUNDS = 3
+ALONE = [
     Measurement("sequential", "ours/sequential.py", 5),
     Measurement("flat", "ours/flat.py", 100_000),
     Measurement("reopen", "ours/reopen.py", 1),
@@ -108,7 +113,14 @@ def main() -> None:
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
     arguments = parser.parse_args()
     found: dict[str, Any] = {}
-    for measurement in MEASUREMENTS:
+    for turn in range(ROUNDS):
+        for measurement in SIDE_BY_SIDE:
+            print(f"measuring {measurement.name}, round {turn + 1} of {ROUNDS} …", file=sys.stderr, flush=True)
+            result = measure(measurement)
+            best = found.get(measurement.name)
+            if best is None or result["steps_per_s"] > best["steps_per_s"]:
+                found[measurement.name] = result
+    for measurement in ALONE:
         print(f"measuring {measurement.name} …", file=sys.stderr, flush=True)
         found[measurement.name] = measure(measurement)
     promised = goals(found)

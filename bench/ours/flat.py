@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import time
 from itertools import pairwise
+from statistics import median
 
 from common import print_result, read, scratch_engine
 
@@ -37,8 +38,8 @@ def main() -> None:
     steps: int = parser.parse_args().executions
     asyncio.run(measure(steps))
     windows = [later - earlier for earlier, later in pairwise(marks)]
-    # A window is short and a neighbour's noise long: the middle of three on each side.
-    first, last = sorted(windows[:3])[1], sorted(windows[-3:])[1]
+    # A window of a thousand is short and a neighbour's noise long: the middle one of ten on each side.
+    first, last = median(windows[:10]), median(windows[-10:])
     print_result(
         system="Holdfast",
         version=holdfast.__version__,

@@ -91,7 +91,7 @@ def test_only_so_many_attempts_are_kept_the_first_and_the_newest() -> None:
 def test_containers_have_no_attempts_but_count_their_children() -> None:
     state = running(step("pages", kind="for_each", total=4), step("pages[0]"), ev.StepCompleted(at=6, path="pages[0]"))
     pages = state.steps["pages"]
-    assert (pages.attempts, pages.total, pages.ended, state.ended) == ([], 4, 1, 0)
+    assert (pages.attempts, pages.total, pages.ended, state.ended) == ((), 4, 1, 0)
 
 
 def test_arguments_are_dropped_when_a_step_ends() -> None:

@@ -41,7 +41,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     digest: str = ""
     arguments: ev.MaybeRaw = UNSET  # only while it is not ended: the events keep it for ever
     attempt: int = 0
-    attempts: list[Attempt] = []
+    attempts: tuple[Attempt, ...] = ()  # a tuple: the collector lets go of it, a list it would visit for ever
     started_at: int = 0
     ended_at: int = 0
     output: Raw = Raw(b"null")

@@ -167,10 +167,11 @@ def _step_started(state: Execution, event: ev.StepStarted) -> None:
     step.started_at = event.at
     state.open_steps.add(event.path)
     if event.kind in ("tool", "code"):
-        if len(step.attempts) >= ATTEMPTS_KEPT:
-            del step.attempts[1]  # the first and the newest are the ones people look at
+        kept = step.attempts
+        if len(kept) >= ATTEMPTS_KEPT:
+            kept = (kept[0], *kept[2:])  # the first and the newest are the ones people look at
         attempt = Attempt(number=event.attempt, tool=event.tool, started_at=event.at)
-        step.attempts = [*step.attempts, attempt] if step.attempts else [attempt]
+        step.attempts = (*kept, attempt) if kept else (attempt,)
     if step.request_id:
         state.requests.pop(step.request_id, None)
         step.request_id = ""

@@ -39,7 +39,9 @@ class AnsweredLate(asyncio.CancelledError):
         self.output = output
 
 
-async def invoke(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call, timeout_s: float | None) -> bytes:
+async def invoke(
+    run: Driver, task: asyncio.Task[Any], tool: Tool[..., Any], arguments: bytes, call: Call, timeout_s: float | None
+) -> bytes:
     """The tool's output as JSON bytes. Raises whatever the tool raises, and TimeoutError when its time is up.
 
     With a time limit of its own a tool runs in a task of its own, so that one that ignores its cancellation can be left
@@ -48,7 +50,7 @@ async def invoke(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call
     validated = tool.validate(cast("dict[str, Any]", msgspec.json.decode(arguments)))
     if timeout_s is not None:
         return tool.output(await _in_own_task(run, tool, validated, call, timeout_s))
-    deadlines, task = run.services.deadlines, cast("asyncio.Task[Any]", asyncio.current_task())
+    deadlines = run.services.deadlines
     before = deadlines.set(task, run.loop, STEP_TIMEOUT_S)
     try:
         value = await tool.invoke(validated, call)

@@ -60,6 +60,7 @@ class Driver:
         self.loop = self._loop = asyncio.get_running_loop()
         self.loop_time = self._loop.time
         self._clock_now_us = services.clock.now_us
+        self._watched = services.feed.watched
         self.voice = Voice(self)
         self.make_call = self.voice.make_call
         self.keep = log.blobs.keep
@@ -181,7 +182,7 @@ class Driver:
         if self.log.error is not None:
             raise Suspended
         self.log.append(*events, **extras)
-        if self.voice.is_heard():
+        if self.state.id in self._watched:
             self.voice.moved(events)
 
     async def value(self, raw: Raw) -> bytes:
@@ -254,19 +255,18 @@ class Driver:
             await self._loop.create_future()
         raise Suspended
 
-    def busy(self) -> bool:
+    def busy(self, task: asyncio.Task[Any]) -> bool:
         """A step begins to move, in whichever task the program asked for it. Returns what `idle` wants back."""
         self._active += 1
-        task = asyncio.current_task()
         if task in self._movers:
             return True  # a step within a step
-        self._movers.add(cast("asyncio.Task[Any]", task))
+        self._movers.add(task)
         return False
 
-    def idle(self, was_moving: bool) -> None:
+    def idle(self, task: asyncio.Task[Any], was_moving: bool) -> None:
         self._active -= 1
         if not was_moving:
-            self._movers.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
+            self._movers.discard(task)
         if self._active == 0:
             if self._waits or self.state.status == "paused":
                 self._look_for_quiet()

@@ -320,8 +320,7 @@ class Engine:
                 if changed:
                     self.services.feed.notify_others(self._drivers)
                     await self._deliver()
-                if self.services.feed.ring is not None:
-                    self.services.feed.ring.refresh()
+                self.services.feed.refresh()
                 if asked or loop.time() - swept > (SWEEP_CHANGED_S if changed else SWEEP_S):
                     swept = loop.time()
                     await self._sweep()

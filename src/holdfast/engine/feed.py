@@ -60,7 +60,8 @@ class Watched(msgspec.Struct, frozen=True):
 class Ring(Protocol):
     """Where frames go for watchers in other processes, and come from for ours."""
 
-    def is_watched(self, execution_id: str) -> bool: ...
+    @property
+    def watched(self) -> frozenset[str]: ...
 
     def show(self, execution_id: str, frame: Frame) -> None: ...
 
@@ -85,19 +86,27 @@ class Subscription:
 class Feed:
     def __init__(self, ring: Ring | None = None) -> None:
         self._subscriptions: dict[str, set[Subscription]] = {}
-        self._watched: dict[str, int] = {}  # how many want frames
+        self._watchers: dict[str, int] = {}  # how many in this process want frames
+        self._elsewhere: frozenset[str] = frozenset()  # whose frames other processes want
+        self.watched: set[str] = set()  # both: looked at for every event, so it is one set that never moves
         self.ring = ring
 
-    def is_watched(self, execution_id: str) -> bool:
-        if execution_id in self._watched:
-            return True
-        return self.ring is not None and self.ring.is_watched(execution_id)
+    def refresh(self) -> None:
+        """Called often: pass frames on, and see who watches from other processes."""
+        if self.ring is None:
+            return
+        self.ring.refresh()
+        if self.ring.watched != self._elsewhere:
+            self._elsewhere = self.ring.watched
+            self.watched.clear()
+            self.watched.update(self._watchers, self._elsewhere)
 
     def subscribe(self, execution_id: str, *, status_only: bool = False) -> Subscription:
         subscription = Subscription(status_only)
         self._subscriptions.setdefault(execution_id, set()).add(subscription)
         if not status_only:
-            self._watched[execution_id] = self._watched.get(execution_id, 0) + 1
+            self._watchers[execution_id] = self._watchers.get(execution_id, 0) + 1
+            self.watched.add(execution_id)
         return subscription
 
     def unsubscribe(self, execution_id: str, subscription: Subscription) -> None:
@@ -107,11 +116,13 @@ class Feed:
             if not subscriptions:
                 del self._subscriptions[execution_id]
             if not subscription.status_only:
-                left = self._watched[execution_id] - 1
+                left = self._watchers[execution_id] - 1
                 if left:
-                    self._watched[execution_id] = left
+                    self._watchers[execution_id] = left
                 else:
-                    del self._watched[execution_id]
+                    del self._watchers[execution_id]
+                    if execution_id not in self._elsewhere:
+                        self.watched.discard(execution_id)
 
     def notify(self, execution_id: str, *, status: bool = True) -> None:
         """Something became durable; `status` says that the status moved, too."""
@@ -131,7 +142,7 @@ class Feed:
             if not subscription.status_only:
                 subscription.frames.append(frame)
                 subscription.changed.set()
-        if self.ring is not None and self.ring.is_watched(execution_id):
+        if self.ring is not None and execution_id in self._elsewhere:
             self.ring.show(execution_id, frame)
 
     @property

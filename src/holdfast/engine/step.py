@@ -59,15 +59,16 @@ async def perform(run: Driver, call: StepCall) -> Outcome:
     digest = input_digest(call.tool.name, asked)
     if step is not None and (step.digest != digest if step.digest else step.kind != call.kind):
         await _diverged(run, call, step, digest, asked)
-    runner = _Runner(run, call, digest, asked)
+    task = cast("asyncio.Task[Any]", asyncio.current_task())
+    runner = _Runner(run, call, digest, asked, task)
     while step is None or step.status not in STEP_ENDS:
         if run.must_wait():
             await run.admit()
-        before = run.busy()
+        before = run.busy(task)
         try:
             await _MOVES[step.status if step is not None else "pending"](runner, step)
         finally:
-            run.idle(before)
+            run.idle(task, before)
         step = steps[call.path]
     return await outcome_of(run, step)
 
@@ -91,13 +92,14 @@ def input_digest(tool: str, arguments: bytes) -> str:
 class _Runner:
     """One step being taken to its end; `_MOVES` names what each status calls for."""
 
-    __slots__ = ("asked", "call", "digest", "run")
+    __slots__ = ("asked", "call", "digest", "run", "task")
 
-    def __init__(self, run: Driver, call: StepCall, digest: str, asked: bytes) -> None:
+    def __init__(self, run: Driver, call: StepCall, digest: str, asked: bytes, task: asyncio.Task[Any]) -> None:
         self.run = run
         self.call = call
         self.digest = digest
         self.asked = asked
+        self.task = task
 
     # ---- one move per status ------------------------------------------------------------------------------------
 
@@ -216,11 +218,11 @@ class _Runner:
             # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens.
             await run.durable()
         call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
-        if run.voice.is_heard():
+        if run.state.id in run.services.feed.watched:
             run.voice.call(call_, tool.name, arguments)
         began = run.loop_time()
         try:
-            output = await invoke(run, tool, arguments, call_, call.policy.timeout_s or tool.timeout_s)
+            output = await invoke(run, self.task, tool, arguments, call_, call.policy.timeout_s or tool.timeout_s)
         except NeverBegan:
             self._interrupted(number, started_at)
             raise asyncio.CancelledError from None

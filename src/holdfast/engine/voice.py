@@ -28,7 +28,7 @@ class Voice:
 
     def is_heard(self) -> bool:
         """Whether anybody watches; frames that nobody sees are not made."""
-        return self._feed.is_watched(self._state.id)
+        return self._state.id in self._feed.watched
 
     def make_call(self, path: str, attempt: int, notes: ev.MaybeRaw) -> Call:
         data = msgspec.json.decode(notes) if notes else None

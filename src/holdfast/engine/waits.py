@@ -6,8 +6,9 @@ journal can answer.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Raw
 
@@ -31,11 +32,12 @@ async def _as_step(run: Driver, path: str, work: Callable[[], Awaitable[None]]) 
     step = run.state.steps.get(path)
     if step is None or step.status not in STEP_ENDS:
         await run.admit()
-        before = run.busy()
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        before = run.busy(task)
         try:
             await work()
         finally:
-            run.idle(before)
+            run.idle(task, before)
     return await outcome_of(run, run.state.steps[path])
 
 
@@ -136,11 +138,12 @@ async def child(run: Driver, path: str, stakes: Stakes) -> Child:
     step = run.state.steps[path]
     known = run.state.children.get(path) or _as_recorded(step)
     if step.status not in STEP_ENDS:
-        before = run.busy()
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        before = run.busy(task)
         try:
             await park(run, ev.Reason(kind="child", path=path, name=known.id), lambda: known.status in ENDS)
         finally:
-            run.idle(before)
+            run.idle(task, before)
         _close_child(run, path, known, stakes)
     return known
 

@@ -33,7 +33,7 @@ class LiveRing:
         self._path = path
         self._sql = queries("live")
         self._connection: Any = None
-        self._watched: frozenset[str] = frozenset()
+        self.watched: frozenset[str] = frozenset()  # executions that other processes want to see frames of
         self._looked = float("-inf")
         self._announced: dict[str, float] = {}
         self._pending: list[tuple[str, bytes, int]] = []
@@ -51,9 +51,6 @@ class LiveRing:
 
     # ---- for those who drive ------------------------------------------------------------------------------------
 
-    def is_watched(self, execution_id: str) -> bool:
-        return execution_id in self._watched
-
     def refresh(self) -> None:
         """Called often: pass on what was said, and now and then look who watches."""
         if self._pending:
@@ -68,7 +65,7 @@ class LiveRing:
         if connection is not None:
             with suppress(apsw.Error):
                 rows = connection.execute(self._sql["watched"], (now, os.getpid()))
-                self._watched = frozenset(row[0] for row in rows)
+                self.watched = frozenset(row[0] for row in rows)
 
     def show(self, execution_id: str, frame: Frame) -> None:
         if len(self._pending) < WRITES_PENDING_MAX:

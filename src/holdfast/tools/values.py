@@ -58,7 +58,10 @@ def _is_plain(value: Any) -> bool:
     if kind in _PLAIN:
         return True
     if kind is dict and len(value) <= _SHORT_ITEMS:
-        return all(type(key) is str and type(item) in _PLAIN for key, item in value.items())
+        for key, item in value.items():  # a loop, not all(): this is asked for every argument and output
+            if type(key) is not str or type(item) not in _PLAIN:
+                return False
+        return True
     return kind is list and len(value) <= _SHORT_ITEMS and all(type(item) in _PLAIN for item in value)
 
 
