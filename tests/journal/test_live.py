@@ -63,7 +63,7 @@ def test_frames_reach_a_watcher_in_another_process(tmp_path: Path) -> None:
         ring = LiveRing(path)
         ring.refresh()
         assert "e1" in ring.watched
-        assert not "e2" in ring.watched
+        assert "e2" not in ring.watched
         for content in ("high", "tide"):
             ring.show("e1", message(content))
         ring.show("e2", message("for somebody else"))
@@ -100,7 +100,7 @@ def test_who_has_not_said_so_for_a_while_no_longer_watches(tmp_path: Path) -> No
     watched_from_elsewhere(path, "e1", until=5.0)
     ring = LiveRing(path)
     ring.refresh()
-    assert not "e1" in ring.watched
+    assert "e1" not in ring.watched
     ring.announce("e2")
     ring.announce("e2")  # so soon after, it is not even written
     assert sql(path, "SELECT execution_id FROM watching ORDER BY 1") == [("e2",), ("x",)]
@@ -144,7 +144,7 @@ def test_a_file_that_is_no_database_costs_frames_and_nothing_else(tmp_path: Path
     ring.announce("e1")
     ring.show("e1", message("lost"))
     ring.refresh()
-    assert not "e1" in ring.watched
+    assert "e1" not in ring.watched
     assert ring.read("e1", 0) == []
     ring.close()
     ring.close()
