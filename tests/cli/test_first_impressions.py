@@ -85,3 +85,11 @@ def test_a_journal_that_lost_its_end_is_refused_and_left_as_it_is(shop: Workshop
     assert cut.read_bytes() == whole[:-3000]
     error = json.loads(shop.run("--store", str(cut), "list", "--json", code=1).err)
     assert error["type"] == "StoreCorrupted"
+
+
+def test_a_pause_that_will_not_wait_is_an_interrupt(shop: Workshop) -> None:
+    driving = shop.start("run", "gate.yaml")
+    shop.wait_for_log("gate begun")
+    assert "interrupted" in shop.run("pause", "@last", "--now").out
+    shop.finish(driving, 130)
+    assert shop.newest()["status"] == "interrupted"

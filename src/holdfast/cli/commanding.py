@@ -27,14 +27,21 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def pause(context: typer.Context, execution: Id, why: Why = "", as_json: AsJson = False) -> int:
+def pause(
+    context: typer.Context,
+    execution: Id,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for running steps: the same as interrupt.")] = False,
+    why: Why = "",
+    as_json: AsJson = False,
+) -> int:
     """Hold an execution at the next step boundary; running steps finish first.
 
     \b
     Example:
       holdfast pause @last --why "let me look first"
     """
-    return _command(context, execution, lambda run: run.pause(why=why), as_json)
+    work: Command = lambda run: run.interrupt(why=why) if now else run.pause(why=why)  # noqa: E731
+    return _command(context, execution, work, as_json)
 
 
 def interrupt(context: typer.Context, execution: Id, why: Why = "", as_json: AsJson = False) -> int:
