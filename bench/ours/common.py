@@ -33,18 +33,13 @@ async def sequence(ctx: holdfast.Context, steps: int, effect: str = "idempotent"
     return steps
 
 
-@holdfast.function
-async def ask(ctx: holdfast.Context) -> None:
-    await ctx.ask("go on?")
-
-
 @asynccontextmanager
 async def scratch_engine(**limits: float) -> AsyncIterator[holdfast.Engine]:
     """An engine on a fresh SQLite file."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         async with holdfast.Engine(
             folder=folder,
-            functions=[sequence, ask],
+            functions=[sequence],
             limits=holdfast.Limits(**limits),  # pyright: ignore[reportArgumentType]
         ) as engine:
             yield engine

@@ -8,12 +8,13 @@ import os
 import threading
 import time
 
-from common import ask, print_result, scratch_engine
+from common import print_result, scratch_engine
 
 import holdfast
 from holdfast.journal.store import Query
 
 BATCH = 2000
+APPROVAL = {"name": "approval", "steps": [{"id": "ask", "approval": "Go on?"}]}
 
 
 def resident_mb() -> float:
@@ -25,7 +26,7 @@ async def measure(executions: int) -> dict[str, object]:
     async with scratch_engine(executions=500, passivate_after_s=0.0) as engine:
         started = time.perf_counter()
         for first in range(0, executions, BATCH):
-            await asyncio.gather(*(engine.start(ask) for _ in range(min(BATCH, executions - first))))
+            await asyncio.gather(*(engine.start(APPROVAL) for _ in range(min(BATCH, executions - first))))
         limit_s = time.perf_counter() + 600
         while engine.holdings()["drivers"] or await engine.list(Query(status=("queued", "running"), limit=1)):
             if time.perf_counter() > limit_s:

@@ -274,3 +274,22 @@ async def test_many_parallel_steps_wait_for_the_disk_once_not_each_for_all(tmp_p
         run = await engine.start(plan(*(step(f"s{i}", "touch", needs=[]) for i in range(300))))
         assert await result(run) == 1
         assert engine.services.writer.commits - before < 60
+
+
+async def test_an_execution_that_sleeps_leaves_nothing_in_memory() -> None:
+    import gc
+
+    from holdfast.engine.driver import Driver
+    from holdfast.programs.plan_walk import Level
+
+    def count() -> int:
+        gc.collect()
+        return sum(isinstance(thing, Driver | Level) for thing in gc.get_objects())
+
+    before = count()
+    async with engine_at("memory:", limits=HURRY) as engine:
+        runs = [await engine.start(plan({"id": "ask", "approval": "Go on?"})) for _ in range(20)]
+        for run in runs:
+            assert await settled(run) == "waiting"
+        await until(lambda: not engine.holdings()["tasks"])
+        assert count() - before < 5  # of 40 drivers and levels; the last ones may still be referred to by the loop

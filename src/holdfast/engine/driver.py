@@ -57,8 +57,8 @@ class Driver:
         self._extended: list[asyncio.Future[None]] = []
         self._errands: set[asyncio.Task[None]] = set()
         self._handled: set[str] = set()  # commands seen here, by id: asked twice is done once
-        self.loop = self._loop = asyncio.get_running_loop()
-        self.loop_time = self._loop.time
+        self.loop = asyncio.get_running_loop()
+        self.loop_time = self.loop.time
         self._clock_now_us = services.clock.now_us
         self._watched = services.feed.watched
         self.voice = Voice(self)
@@ -74,7 +74,7 @@ class Driver:
         await self._slot.acquire()
         if self.state.status == "running":
             self._going.set()
-        self._task = self._loop.create_task(self._run(), name=f"holdfast {self.state.id}")
+        self._task = self.loop.create_task(self._run(), name=f"holdfast {self.state.id}")
         try:
             await self._over.wait()
         finally:
@@ -252,7 +252,7 @@ class Driver:
         self._refusals += 1
         await asyncio.sleep(0)
         if self._refusals > REFUSALS_MAX:
-            await self._loop.create_future()
+            await self.loop.create_future()
         raise Suspended
 
     def busy(self, task: asyncio.Task[Any]) -> bool:
@@ -321,7 +321,7 @@ class Driver:
     def _look_for_quiet(self) -> None:
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
-        self._quiet_timer = self._loop.call_later(QUIET_S, self._quiet)
+        self._quiet_timer = self.loop.call_later(QUIET_S, self._quiet)
 
     def _quiet(self) -> None:
         """Nothing runs and nothing is ready: say so, give the place away, and after a while go to sleep."""
@@ -334,7 +334,7 @@ class Driver:
             self.append(ev.TaskWaiting(at=self.now_us(), reasons=reasons))
             self._going.clear()
             self._slot.give_away()
-            self._park_timer = self._loop.call_later(self._patience_s(), self._finish_if_waiting)
+            self._park_timer = self.loop.call_later(self._patience_s(), self._finish_if_waiting)
 
     def _patience_s(self) -> float:
         """An execution with a concurrency key sleeps at once: its place belongs to others while it waits."""
@@ -405,7 +405,7 @@ class Driver:
             with suppress(Suspended):
                 await work
 
-        task = self._loop.create_task(run())
+        task = self.loop.create_task(run())
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
 
@@ -413,7 +413,7 @@ class Driver:
 
     async def wait_extended(self, known: int) -> None:
         if len(self.state.extensions) <= known:
-            future: asyncio.Future[None] = self._loop.create_future()
+            future: asyncio.Future[None] = self.loop.create_future()
             self._extended.append(future)
             await future
 

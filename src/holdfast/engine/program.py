@@ -25,8 +25,11 @@ class FallbackTool(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any] | None = None  # None: the step's own
 
 
-class Stakes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a step's failure would mean: whether it can be lived with, and which steps would be skipped for it."""
+class Stakes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step's failure would mean: whether it can be lived with, and which steps would be skipped for it.
+
+    Seen by the garbage collector, unlike other small structs: `affects` refers back to what holds the step.
+    """
 
     critical: bool = True
     affects: Callable[[], tuple[str, ...]] | None = None
@@ -41,7 +44,7 @@ class Stakes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 SERIOUS = Stakes()
 
 
-class StepCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class StepCall(msgspec.Struct, frozen=True, kw_only=True):
     """One step a program asks for. `strict` programs (functions) may not ask for another input than was recorded."""
 
     path: str

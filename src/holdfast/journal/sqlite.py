@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    """Open with `SqliteStore.open(path)`; `may_migrate` is asked before an older file is upgraded."""
+    """`may_migrate` is asked before an older file is upgraded: not while another process uses it."""
 
     def __init__(self, path: Path, may_migrate: Callable[[], bool] = lambda: True) -> None:
         self.path = path
