@@ -288,8 +288,8 @@ async def test_an_execution_that_sleeps_leaves_nothing_in_memory() -> None:
 
     before = count()
     async with engine_at("memory:", limits=HURRY) as engine:
-        runs = [await engine.start(plan({"id": "ask", "approval": "Go on?"})) for _ in range(20)]
+        runs = [await engine.start(plan({"id": "ask", "approval": "Go on?"})) for _ in range(100)]
         for run in runs:
             assert await settled(run) == "waiting"
         await until(lambda: not engine.holdings()["tasks"])
-        assert count() - before < 5  # of 40 drivers and levels; the last ones may still be referred to by the loop
+        assert count() - before < 50  # of 200 drivers and levels; the last few may still be referred to by the loop
