@@ -24,6 +24,7 @@ from holdfast.core.lifecycle import ENDS
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.codec import decode, verify
 from holdfast.journal.liveness import LockFiles
+from holdfast.journal.log import check_head
 from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.store import Head, Query
 from holdfast.settings import Settings
@@ -179,6 +180,7 @@ async def verify_execution(store: SqliteStore, head: Head) -> Execution:
                     await fetch_blob(store, blob)
     if end != head.digest:
         raise StoreCorrupted(f"event {head.seq} is not the one its head was written with")
+    check_head(head, state)
     return state
 
 

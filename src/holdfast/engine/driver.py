@@ -50,7 +50,7 @@ class Driver:
         self._active = 0
         self._resting: asyncio.Event | None = None  # set when a closing driver has nothing running any more
         self._movers: set[asyncio.Task[Any]] = set()  # tasks that are inside a step
-        self._waits: set[Wait] = set()
+        self._waits: dict[Wait, None] = {}  # in the order in which they began: whoever waited first goes on first
         self._going = asyncio.Event()
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._park_timer: asyncio.TimerHandle | None = None
@@ -277,7 +277,7 @@ class Driver:
 
     async def park(self, wait: Wait) -> None:
         """Sleep until the wait is ready. It holds no place, and may be cut short and replayed."""
-        self._waits.add(wait)
+        self._waits[wait] = None
         self._active -= 1
         wait.arm(self)
         self._look_for_quiet()
@@ -285,7 +285,7 @@ class Driver:
             await wait.future
         finally:
             wait.disarm()
-            self._waits.discard(wait)
+            self._waits.pop(wait, None)
             self._active += 1
         await self.admit()
 

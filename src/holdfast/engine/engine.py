@@ -43,9 +43,6 @@ from holdfast.journal.log import Log, new_execution
 from holdfast.journal.store import PENDING_PAGE, Head, Query
 from holdfast.tools.tool import Tool
 
-LOOK_S = 0.02  # how often other processes' writes are noticed
-SWEEP_CHANGED_S = 0.1  # how soon after a write it is looked for what should be driven
-SWEEP_S = 0.5  # how often the dead and the due are looked for when nothing was written
 SWEEP_MAX = 200  # executions taken up in one sweep
 PROBLEMS_KEPT = 10_000
 
@@ -309,7 +306,7 @@ class Engine:
 
     async def _keep(self) -> None:
         """Notice what others wrote, whose time has come, and who died."""
-        loop = asyncio.get_running_loop()
+        loop, pace = asyncio.get_running_loop(), self.services.pace
         seen, swept = -1, float("-inf")
         while not self._closing:
             try:
@@ -321,7 +318,7 @@ class Engine:
                     self.services.feed.notify_others(self._drivers)
                     await self._deliver()
                 self.services.feed.refresh()
-                if asked or loop.time() - swept > (SWEEP_CHANGED_S if changed else SWEEP_S):
+                if asked or loop.time() - swept > (pace.sweep_changed_s if changed else pace.sweep_s):
                     swept = loop.time()
                     await self._sweep()
             except JournalError as error:
@@ -329,7 +326,7 @@ class Engine:
             except Exception:
                 log.exception("the keeper stumbled")
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(pace.look_s):
                     await self._look_now.wait()
 
     async def _deliver(self) -> None:

@@ -85,7 +85,7 @@ class Subscription:
 
 class Feed:
     def __init__(self, ring: Ring | None = None) -> None:
-        self._subscriptions: dict[str, set[Subscription]] = {}
+        self._subscriptions: dict[str, dict[Subscription, None]] = {}  # told in the order in which they came
         self._watchers: dict[str, int] = {}  # how many in this process want frames
         self._elsewhere: frozenset[str] = frozenset()  # whose frames other processes want
         self.watched: set[str] = set()  # both: looked at for every event, so it is one set that never moves
@@ -103,7 +103,7 @@ class Feed:
 
     def subscribe(self, execution_id: str, *, status_only: bool = False) -> Subscription:
         subscription = Subscription(status_only)
-        self._subscriptions.setdefault(execution_id, set()).add(subscription)
+        self._subscriptions.setdefault(execution_id, {})[subscription] = None
         if not status_only:
             self._watchers[execution_id] = self._watchers.get(execution_id, 0) + 1
             self.watched.add(execution_id)
@@ -112,7 +112,7 @@ class Feed:
     def unsubscribe(self, execution_id: str, subscription: Subscription) -> None:
         subscriptions = self._subscriptions.get(execution_id)
         if subscriptions is not None:
-            subscriptions.discard(subscription)
+            subscriptions.pop(subscription, None)
             if not subscriptions:
                 del self._subscriptions[execution_id]
             if not subscription.status_only:

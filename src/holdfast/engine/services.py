@@ -52,6 +52,15 @@ class Limits:
     drain_s: float = 10.0  # how long a closing engine lets running steps finish
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How often an engine looks around; in virtual time, looking seldom is what makes a month pass in no time."""
+
+    look_s: float = 0.02  # how often other processes' writes are noticed
+    sweep_changed_s: float = 0.1  # how soon after a write it is looked for what should be driven
+    sweep_s: float = 0.5  # how often the dead and the due are looked for when nothing was written
+
+
 class Deadlines:
     """Time limits of running attempts, looked at every few milliseconds.
 
@@ -101,6 +110,7 @@ class Services:
     folder: Path
     programs: dict[str, ProgramKind]
     limits: Limits = field(default_factory=Limits)
+    pace: Pace = field(default_factory=Pace)
     clock: Clock = field(default_factory=SystemClock)
     dice: random.Random = field(default_factory=random.Random)
     deadlines: Deadlines = field(default_factory=Deadlines)

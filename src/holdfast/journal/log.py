@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from holdfast.core import events as ev
 from holdfast.core.commands import Answer, Command
@@ -181,7 +182,7 @@ def open_stored(stored: Stored) -> tuple[Execution, bytes]:
     if stored.snapshot is not None:
         state = open_snapshot(stored.snapshot)
         chain = stored.snapshot.chain
-        if state is None:
+        if state is None or state.id != head.id:
             raise SnapshotUnusable
     if state is None:
         state = Execution(id=head.id)
@@ -193,7 +194,31 @@ def open_stored(stored: Stored) -> tuple[Execution, bytes]:
         raise StoreCorrupted(f"{lost}; the end of its journal is lost")
     if end != head.digest:
         raise StoreCorrupted(f"execution {head.id}: event {head.seq} was replaced: its head knows another digest")
+    check_head(head, state)
     return state, end
+
+
+def check_head(head: Head, state: Execution) -> None:
+    """A head is a view of its journal. No digest covers it, so what it says must be what the events say."""
+    told = _told(state)
+    wrong = [name for name, value in told.items() if getattr(head, name) != value]
+    if head.wake_at not in _wake_times(state):
+        wrong.append("wake_at")
+    if wrong:
+        raise StoreCorrupted(
+            f"execution {head.id}: its row in the list was changed after it was written: "
+            f"{wrong[0]} is {getattr(head, wrong[0])!r}, its events say {told.get(wrong[0], wake_at(state))!r}"
+        )
+
+
+def _wake_times(state: Execution) -> set[int | None]:
+    """Now is always possible before the end: a command asks for it. An announced pause may not be in the head yet."""
+    times = {wake_at(state)}
+    if not state.is_ended:
+        times.add(0)
+    if state.status == "paused" and state.pause_until is not None:
+        times |= {state.pause_until, max(0, state.pause_until - PAUSE_NOTICE_US)}
+    return times
 
 
 async def read_state(store: Store, execution_id: str) -> tuple[Head, Execution, bytes]:
@@ -235,28 +260,39 @@ def new_execution(
 ) -> tuple[NewExecution, Execution]:
     """A new execution as the store takes it, claimed at once if `driver` is given, and its state."""
     state, rows = first_rows(events, execution_id)
-    created = state.facts()
-    change = head_change(state)
     head = Head(
         id=execution_id,
-        name=created.program.name,
-        kind=created.program.kind,
-        created_at=created.at,
-        title=created.title,
-        owner=created.owner,
-        key=created.key,
-        labels=created.labels,
-        parent_id=created.parent.id if created.parent else "",
-        status=change.status,
-        wake_at=change.wake_at,
-        updated_at=state.last_at,
-        total=state.total,
-        ended=state.ended,
-        concurrency_key=created.concurrency.key if created.concurrency else "",
-        concurrency_limit=created.concurrency.limit if created.concurrency else 0,
+        **_told(state),
+        wake_at=wake_at(state),
         seq=state.seq,
         digest=rows[-1].digest,
         epoch=1 if driver else 0,
         driver=driver,
     )
     return NewExecution(head=head, rows=rows, blobs=list(blobs)), state
+
+
+def _told(state: Execution) -> dict[str, Any]:
+    """What a head tells of its events."""
+    created = state.facts()
+    concurrency = created.concurrency
+    return {
+        "name": created.program.name,
+        "kind": created.program.kind,
+        "created_at": created.at,
+        "title": created.title,
+        "owner": created.owner,
+        "key": created.key,
+        "labels": created.labels,
+        "parent_id": created.parent.id if created.parent else "",
+        "status": state.status,
+        "reasons": state.reasons,
+        "error": state.failure.message if state.failure else "",
+        "failed_path": state.failed_path,
+        "ended_at": state.ended_at,
+        "updated_at": state.last_at,
+        "total": state.total,
+        "ended": state.ended,
+        "concurrency_key": concurrency.key if concurrency else "",
+        "concurrency_limit": concurrency.limit if concurrency else 0,
+    }

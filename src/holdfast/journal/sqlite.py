@@ -26,7 +26,8 @@ from holdfast.core.errors import HoldfastError, NotFound, SchemaTooNew, StoreCor
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
 from holdfast.journal.sql import migrations, queries
 from holdfast.journal.sqlite_commit import Committer
-from holdfast.journal.sqlite_rows import command_of, conditions, read_heads, readable, texts
+from holdfast.journal.sqlite_health import check_content, check_header
+from holdfast.journal.sqlite_rows import command_of, conditions, read_heads, seal_of_answer, seal_of_cached, texts
 from holdfast.journal.store import Head, Query, Stored, Write, Written
 
 BUSY_LIMIT_S = 30.0  # how long another writer may hold the file before we say so
@@ -47,9 +48,10 @@ class SqliteStore:
         with explaining(path):
             fresh = not path.exists()
             path.parent.mkdir(parents=True, exist_ok=True)
-            _check_length(path)
+            check_header(path)
             self._writer: Any = self._connect()
             _migrate(self._writer, path, may_migrate)
+            _patiently(lambda: check_content(self._writer, path))
             self._reader: Any = self._connect()
             self._watcher: Any = self._connect()
             if fresh:
@@ -97,7 +99,7 @@ class SqliteStore:
         _patiently(lambda: self._reader.execute("BEGIN"))
         try:
             head = self._head(execution_id)
-            num = self._num(execution_id)
+            num, _ = self._place(execution_id)
             row = self._reader.execute(self._sql["read_snapshot"], (num,)).fetchone()
             snapshot = Snapshot(*row) if row else None
             rows = self._rows(num, snapshot.seq if snapshot else 0, -1)
@@ -107,14 +109,18 @@ class SqliteStore:
 
     async def events(self, execution_id: str, after: int, limit: int) -> tuple[bytes, list[Row]]:
         def read() -> tuple[bytes, list[Row]]:
-            num = self._num(execution_id)
-            chain = CHAIN_START
-            if after:
-                row = self._reader.execute(self._sql["read_digest"], (num, after)).fetchone()
-                if row is None:
-                    return CHAIN_START, []
-                chain = row[0]
-            return chain, self._rows(num, after, limit)
+            num, known = self._place(execution_id)
+            if after > known:
+                return CHAIN_START, []
+            row = self._reader.execute(self._sql["read_digest"], (num, after)).fetchone() if after else (CHAIN_START,)
+            rows = self._rows(num, after, limit)
+            last = cast(object, rows[-1].seq) if rows else after
+            # An event that was committed before we looked must be there, whatever an index says.
+            wanted = known if limit < 0 else min(known, after + limit)
+            if row is None or (isinstance(last, int) and last < wanted):
+                lost = f"execution {execution_id} has {last} events, its head says {known}"
+                raise StoreCorrupted(f"{lost}; the end of its journal is lost")
+            return row[0], rows
 
         return await self._read(read)
 
@@ -122,11 +128,14 @@ class SqliteStore:
         found = self._reader.execute(self._sql["read_events"], (num, after, limit))
         return [Row(*row) for row in found]
 
-    def _num(self, execution_id: str) -> int:
-        row = self._reader.execute(self._sql["find_num"], (execution_id,)).fetchone()
+    def _place(self, execution_id: str) -> tuple[int, int]:
+        """Its row number, and the number of its last event."""
+        row = self._reader.execute(self._sql["find_place"], (execution_id,)).fetchone()
         if row is None:
             raise NotFound(f"there is no execution {execution_id} in {self.path}")
-        return row[0]
+        if not isinstance(row[1], int):
+            raise StoreCorrupted(f"execution {execution_id} is damaged: its row in the list cannot be read (seq)")
+        return row[0], row[1]
 
     async def head(self, execution_id: str) -> Head:
         return await self._read(lambda: self._head(execution_id))
@@ -170,22 +179,40 @@ class SqliteStore:
 
     async def cached(self, key: str, now: int) -> bytes | None:
         row = await self._read(lambda: self._reader.execute(self._sql["read_cache"], (key, now)).fetchone())
-        return row[0] if row and isinstance(row[0], bytes) else None
+        if row is None or not isinstance(row[0], bytes):
+            return None
+        output, expires_at, seal = row
+        return output if seal in (b"", seal_of_cached(key, output, expires_at)) else None
 
     async def answer(self, command_id: str) -> Answer | None:
         row = await self._read(lambda: self._reader.execute(self._sql["read_answer"], (command_id,)).fetchone())
-        return Answer(command_id=row[0], outcome=row[1], text=row[2], seq=row[3]) if row else None
+        if row is None:
+            return None
+        answer = Answer(command_id=row[0], outcome=row[1], text=row[2], seq=row[3])
+        if row[4] not in (b"", seal_of_answer(answer)):
+            raise StoreCorrupted(f"the answer to command {command_id} was changed after it was written")
+        return answer
 
     async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
-        def read() -> list[Command]:
+        def read() -> list[tuple[int, Command | None]]:
             if execution_ids is None:
                 rows = self._reader.execute(self._sql["pending_all"])
             else:
                 wanted = msgspec.json.encode(list(execution_ids)).decode()
                 rows = self._reader.execute(self._sql["pending_some"], (wanted,))
-            return [command_of(row) for row in readable(rows)]
+            return [(num, command_of(row)) for num, *row in rows]
 
-        return await self._read(read)
+        found = await self._read(read)
+        for num, command in found:
+            if command is None:
+                await self._in_thread(self._writing, lambda num=num: self._transact(lambda: self._spoilt(num)))
+        return [command for _, command in found if command is not None]
+
+    def _spoilt(self, num: int) -> None:
+        """A command that was changed gets an answer, and whom it was meant for is set aside: it may wait for it."""
+        text = "it was changed after it was written"
+        self._writer.execute(self._sql["refuse_spoilt"], (text, num))
+        self._writer.execute(self._sql["quarantine_receiver"], (f"command {num} of its inbox: {text}", num))
 
     def changes(self) -> int:
         with explaining(self.path):
@@ -193,7 +220,7 @@ class SqliteStore:
 
     async def check(self) -> list[str]:
         """What SQLite itself finds wrong with the file."""
-        rows = await self._read(lambda: self._reader.execute("PRAGMA quick_check(20)").fetchall())
+        rows = await self._read(lambda: self._reader.execute("PRAGMA integrity_check(20)").fetchall())
         return [str(row[0]) for row in rows if row[0] != "ok"]
 
     async def close(self) -> None:
@@ -233,6 +260,7 @@ _PRAGMAS = (
     f"wal_autocheckpoint={WAL_PAGES}",
     "foreign_keys=OFF",
     "temp_store=MEMORY",
+    "cell_size_check=ON",  # a page is looked over when it is first read
     *(("fullfsync=ON", "checkpoint_fullfsync=ON") if sys.platform == "darwin" else ()),
 )
 
@@ -307,27 +335,6 @@ def _migrate(connection: Any, path: Path, may_migrate: Callable[[], bool]) -> No
         connection.execute(steps[number])
         connection.pragma("user_version", number + 1)
     connection.execute("COMMIT")
-
-
-def _check_length(path: Path) -> None:
-    """A file that lost its end, as copies and full disks produce: SQLite itself notices only when it reads there.
-
-    While there is a write-ahead log, pages may rightly be missing from the file; then SQLite is left to judge.
-    """
-    log = path.with_name(f"{path.name}-wal")
-    if not path.is_file() or (log.exists() and log.stat().st_size):
-        return
-    with path.open("rb") as file:
-        header = file.read(100)
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        return  # empty, or not a database at all: SQLite says so better
-    page_bytes = int.from_bytes(header[16:18], "big")
-    page_bytes = 65536 if page_bytes == 1 else page_bytes
-    expected = int.from_bytes(header[28:32], "big") * page_bytes
-    if path.stat().st_size < expected:
-        raise StoreCorrupted(
-            f"{path} is damaged: it has {path.stat().st_size:,} bytes and should have {expected:,}; restore a backup"
-        )
 
 
 def _sync_folder(folder: Path) -> None:

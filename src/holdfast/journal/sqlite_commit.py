@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.core.commands import Answer, Command
 from holdfast.journal.sql import queries
+from holdfast.journal.sqlite_rows import seal_of_answer, seal_of_cached, seal_of_command
 from holdfast.journal.store import (
     ANSWERS_KEPT_US,
     TOO_LATE,
@@ -124,11 +125,12 @@ class Committer:
             self._create(new, event_rows)
         for command in entry.posts:
             self._post(command)
-            self._run(self._sql["answer_too_late"], (command.id, TOO_LATE))
+            late = Answer(command_id=command.id, outcome="unchanged", text=TOO_LATE)
+            self._run(self._sql["answer_too_late"], (command.id, TOO_LATE, seal_of_answer(late)))
         if entry.cached:
             self._run(self._sql["expire_cache"], (entry.at,))
         for item in entry.cached:
-            self._run(self._sql["put_cache"], item)
+            self._run(self._sql["put_cache"], (*item, seal_of_cached(*item)))
         if entry.change is not None and entry.change.ended_at:
             self._tidy_inbox(entry.at)
         if entry.snapshot is not None:
@@ -168,10 +170,8 @@ class Committer:
         return Written(ok=True, epoch=row[0]) if row else Written(ok=False)
 
     def _post(self, command: Command) -> Written:
-        self._run(
-            self._sql["insert_command"],
-            (command.id, command.execution_id, command.verb, command.at, command.by, bytes(command.arguments)),
-        )
+        told = (command.id, command.execution_id, command.verb, command.at, command.by, bytes(command.arguments))
+        self._run(self._sql["insert_command"], (*told, seal_of_command(command)))
         if self._changed() == 0:
             return Written(ok=False)
         self._run(self._sql["wake"], (command.execution_id,))
@@ -183,7 +183,8 @@ class Committer:
             self._run(self._sql["tidy_inbox"], {"at": at, "before": at - ANSWERS_KEPT_US, "rows": TIDY_ROWS})
 
     def _answer(self, answer: Answer) -> None:
-        self._run(self._sql["answer_command"], (answer.outcome, answer.text, answer.seq, answer.command_id))
+        told = (answer.outcome, answer.text, answer.seq, seal_of_answer(answer), answer.command_id)
+        self._run(self._sql["answer_command"], told)
 
     def _blobs(self, num: int, blobs: Sequence[tuple[str, bytes]]) -> None:
         for digest, body in blobs:

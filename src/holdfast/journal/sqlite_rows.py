@@ -7,12 +7,14 @@ aside, with as much of it as can be read, and with a sentence that says what is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from holdfast.core.commands import Command
+from holdfast.core.commands import Answer, Command
 from holdfast.core.events import Reason
+from holdfast.journal.codec import DIGEST_BYTES
 from holdfast.journal.sql import queries
 from holdfast.journal.store import Head, Query
 
@@ -71,11 +73,44 @@ def _damaged(stored: dict[str, Any], trouble: str = "") -> Found:
     return Found(Head(**values), trouble)
 
 
-def command_of(row: Any) -> Command:
-    identity, execution_id, verb, at, by, arguments = row
-    # What is not even text is left for the rules to refuse: a command that cannot be read still gets an answer.
-    raw = msgspec.Raw(arguments if isinstance(arguments, bytes | str) else b"")
-    return Command(id=identity, execution_id=execution_id, verb=verb, at=at, by=by, arguments=raw)
+# ---- what no chain covers ----------------------------------------------------------------------------------------
+
+
+def command_of(row: Any) -> Command | None:
+    """A row of the inbox; None if it is not what was written."""
+    identity, execution_id, verb, at, by, arguments, seal = row
+    try:
+        command = Command(
+            id=identity.decode(),
+            execution_id=execution_id.decode(),
+            verb=verb.decode(),
+            at=at,
+            by=by.decode(),
+            arguments=msgspec.Raw(arguments),
+        )
+        return command if seal in (b"", seal_of_command(command)) else None
+    except (AttributeError, TypeError, UnicodeDecodeError):  # not even of the types that were written
+        return None
+
+
+def seal_of_command(command: Command) -> bytes:
+    told = (command.id, command.execution_id, command.verb, command.at, command.by, bytes(command.arguments))
+    return _seal("command", *told)
+
+
+def seal_of_answer(answer: Answer) -> bytes:
+    return _seal("answer", answer.command_id, answer.outcome, answer.text, answer.seq)
+
+
+def seal_of_cached(key: str, output: bytes, expires_at: int) -> bytes:
+    return _seal("cached", key, output, expires_at)
+
+
+def _seal(*values: object) -> bytes:
+    return blake2b(msgspec.json.encode(values), digest_size=DIGEST_BYTES).digest()
+
+
+# ---- rows that may not be texts ----------------------------------------------------------------------------------
 
 
 def readable(rows: Any) -> Iterator[Any]:

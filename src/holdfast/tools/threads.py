@@ -69,6 +69,10 @@ class ThreadPool:
         self._started = 0
         self._outstanding = 0  # jobs queued or running
 
+    @property
+    def busy(self) -> bool:
+        return self._outstanding > 0
+
     async def run(self, function: Callable[[], Any]) -> Any:
         """Run `function` in a thread with a copy of the caller's context variables."""
         loop = asyncio.get_running_loop()

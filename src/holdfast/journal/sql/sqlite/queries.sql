@@ -13,6 +13,9 @@ SELECT id FROM executions WHERE id = ? OR (owner = ? AND key = ? AND key <> '')
 -- name: find_num
 SELECT num FROM executions WHERE id = ?
 
+-- name: find_place
+SELECT num, seq FROM executions WHERE id = ?
+
 -- name: advance
 -- The fence: nothing is written unless the epoch is still ours and no event is missing or extra.
 UPDATE executions SET seq = ?, digest = ?, updated_at = ?, ended = ?, total = ?
@@ -56,7 +59,7 @@ INSERT OR REPLACE INTO snapshots (execution, seq, version, chain, body, digest) 
 DELETE FROM cache WHERE key IN (SELECT key FROM cache WHERE expires_at <= ? LIMIT 100)
 
 -- name: put_cache
-INSERT OR REPLACE INTO cache (key, output, expires_at) VALUES (?, ?, ?)
+INSERT OR REPLACE INTO cache (key, output, expires_at, seal) VALUES (?, ?, ?, ?)
 
 -- name: claim
 -- One driver at a time, and at most `concurrency_limit` running executions of one concurrency key.
@@ -69,20 +72,27 @@ WHERE id = :id AND driver = :replacing AND quarantined = ''
 RETURNING epoch
 
 -- name: insert_command
-INSERT INTO inbox (id, execution_id, verb, at, by, arguments) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+INSERT INTO inbox (id, execution_id, verb, at, by, arguments, seal) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 
 -- name: wake
 -- A command has arrived: somebody should look at this execution, unless it is over.
 UPDATE executions SET wake_at = 0 WHERE id = ? AND ended_at = 0
 
 -- name: answer_command
-UPDATE inbox SET outcome = ?, text = ?, seq = ? WHERE id = ? AND outcome = ''
+UPDATE inbox SET outcome = ?, text = ?, seq = ?, seal = ? WHERE id = ? AND outcome = ''
 
 -- name: answer_too_late
 -- What another execution said to one that has ended, or is not here: nobody will ever look, so it is answered at once.
-UPDATE inbox SET outcome = 'unchanged', text = ?2
+UPDATE inbox SET outcome = 'unchanged', text = ?2, seal = ?3
 WHERE id = ?1 AND outcome = ''
   AND NOT EXISTS (SELECT 1 FROM executions WHERE executions.id = inbox.execution_id AND executions.ended_at = 0)
+
+-- name: refuse_spoilt
+UPDATE inbox SET outcome = 'refused', text = ?, seq = 0, seal = x'' WHERE num = ? AND outcome = ''
+
+-- name: quarantine_receiver
+UPDATE executions SET quarantined = ?
+WHERE id = (SELECT execution_id FROM inbox WHERE num = ?) AND quarantined = ''
 
 -- name: tidy_inbox
 -- Forget commands that are older than `before`, of executions that ended before it. Looks at one stretch of so many
@@ -96,13 +106,16 @@ WHERE num > (SELECT first FROM stretch) AND num <= (SELECT first FROM stretch) +
   )
 
 -- name: read_answer
-SELECT id, outcome, text, seq FROM inbox WHERE id = ? AND outcome <> ''
+SELECT id, outcome, text, seq, seal FROM inbox WHERE id = ? AND outcome <> ''
 
 -- name: pending_all
-SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE outcome = '' ORDER BY num LIMIT 1000
+-- Texts come as bytes, so that one that is none spoils nobody else's row.
+SELECT num, CAST(id AS BLOB), CAST(execution_id AS BLOB), CAST(verb AS BLOB), at, CAST(by AS BLOB), arguments, seal
+FROM inbox WHERE outcome = '' ORDER BY num LIMIT 1000
 
 -- name: pending_some
-SELECT id, execution_id, verb, at, by, arguments FROM inbox
+SELECT num, CAST(id AS BLOB), CAST(execution_id AS BLOB), CAST(verb AS BLOB), at, CAST(by AS BLOB), arguments, seal
+FROM inbox
 WHERE outcome = '' AND execution_id IN (SELECT value FROM json_each(?))
 ORDER BY num
 
@@ -143,7 +156,7 @@ SELECT digest FROM events WHERE execution = ? AND seq = ?
 SELECT body FROM blobs WHERE digest = ?
 
 -- name: read_cache
-SELECT output FROM cache WHERE key = ? AND expires_at > ?
+SELECT output, expires_at, seal FROM cache WHERE key = ? AND expires_at > ?
 
 -- name: find
 -- The plus sign makes SQLite walk the narrow index of ids instead of the wide table.

@@ -1,0 +1,228 @@
+-- name: insert_execution
+-- A new head; a clash on the id or on (owner, key) writes nothing, and find_clash says with whom.
+INSERT INTO executions (id, name, kind, title, owner, key, key_digest, labels, parent_id, created_at, concurrency_key,
+    concurrency_limit, status, reasons, error, failed_path, ended_at, wake_at, updated_at, ended, total, seq, digest,
+    epoch, driver)
+VALUES (%(id)s, %(name)s, %(kind)s, %(title)s, %(owner)s, %(key)s, %(key_digest)s, %(labels)s, %(parent_id)s,
+    %(created_at)s, %(concurrency_key)s, %(concurrency_limit)s, %(status)s, %(reasons)s, %(error)s, %(failed_path)s,
+    %(ended_at)s, %(wake_at)s, %(updated_at)s, %(ended)s, %(total)s, %(seq)s, %(digest)s, %(epoch)s, %(driver)s)
+ON CONFLICT DO NOTHING
+RETURNING num
+
+-- name: find_clash
+SELECT id FROM executions WHERE id = %(id)s OR key_digest = %(key_digest)s ORDER BY id <> %(id)s LIMIT 1
+
+-- name: find_num
+SELECT num FROM executions WHERE id = %s
+
+-- name: concurrency_keys
+SELECT DISTINCT concurrency_key FROM executions WHERE id = ANY(%s) AND concurrency_key <> ''
+
+-- name: lock_key
+-- Claims under one concurrency key come one after the other, over all processes: each must see the places taken.
+SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || %s, 0))
+
+-- name: lock_heads
+-- Everything a transaction will touch, always in the same order, so that two of them do not wait for each other.
+SELECT id, num FROM executions WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE
+
+-- name: advance
+-- The fence: nothing is written unless the epoch is still ours and no event is missing or extra.
+UPDATE executions SET seq = %s, digest = %s, updated_at = %s, ended = %s, total = %s
+WHERE num = %s AND epoch = %s AND seq = %s
+
+-- name: check_fence
+SELECT 1 FROM executions WHERE num = %s AND epoch = %s AND seq = %s
+
+-- name: change_head
+-- A command that came in meanwhile has set wake_at to 0; as long as it has no answer, that must not be overwritten.
+UPDATE executions SET status = %(status)s, ended_at = %(ended_at)s, reasons = %(reasons)s, error = %(error)s,
+    failed_path = %(failed_path)s,
+    wake_at = CASE WHEN %(ended_at)s = 0 AND EXISTS (
+        SELECT 1 FROM inbox WHERE inbox.execution_id = executions.id AND inbox.outcome = ''
+    ) THEN 0 ELSE %(wake_at)s END
+WHERE num = %(num)s
+
+-- name: release
+UPDATE executions SET driver = '' WHERE num = %s
+
+-- name: insert_event
+INSERT INTO events (execution, seq, version, body, digest) VALUES (%s, %s, %s, %s, %s)
+
+-- name: insert_blob
+INSERT INTO blobs (digest, body) VALUES (%s, %s) ON CONFLICT DO NOTHING
+
+-- name: insert_blob_use
+INSERT INTO blob_uses (execution, digest) VALUES (%s, %s) ON CONFLICT DO NOTHING
+
+-- name: put_snapshot
+INSERT INTO snapshots (execution, seq, version, chain, body, digest) VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT (execution) DO UPDATE SET seq = excluded.seq, version = excluded.version, chain = excluded.chain,
+    body = excluded.body, digest = excluded.digest
+
+-- name: expire_cache
+DELETE FROM cache WHERE key IN (
+    SELECT key FROM cache WHERE expires_at <= %s ORDER BY key LIMIT 100 FOR UPDATE SKIP LOCKED
+)
+
+-- name: put_cache
+INSERT INTO cache (key, output, expires_at) VALUES (%s, %s, %s)
+ON CONFLICT (key) DO UPDATE SET output = excluded.output, expires_at = excluded.expires_at
+
+-- name: claim
+-- One driver at a time, and at most `concurrency_limit` running executions of one concurrency key.
+UPDATE executions SET epoch = epoch + 1, driver = %(driver)s
+WHERE id = %(id)s AND driver = %(replacing)s AND quarantined = ''
+  AND (concurrency_key = '' OR %(replacing)s <> '' OR NOT %(to_drive)s OR (
+      SELECT count(*) FROM executions AS other
+      WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> '' AND other.num <> executions.num
+  ) < concurrency_limit)
+RETURNING epoch
+
+-- name: insert_command
+INSERT INTO inbox (id, execution_id, verb, at, by, arguments) VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+
+-- name: wake
+-- A command has arrived: somebody should look at this execution, unless it is over.
+UPDATE executions SET wake_at = 0 WHERE id = %s AND ended_at = 0
+
+-- name: answer_command
+UPDATE inbox SET outcome = %s, text = %s, seq = %s WHERE id = %s AND outcome = ''
+
+-- name: answer_too_late
+-- What another execution said to one that has ended, or is not here: nobody will ever look, so it is answered at once.
+UPDATE inbox SET outcome = 'unchanged', text = %(text)s
+WHERE id = %(id)s AND outcome = ''
+  AND NOT EXISTS (SELECT 1 FROM executions WHERE executions.id = inbox.execution_id AND executions.ended_at = 0)
+
+-- name: tidy_inbox
+-- Forget commands that are older than `before`, of executions that ended before it. Looks at one stretch of so many
+-- rows, another one each time, so that it takes no longer in a large store.
+WITH stretch AS (
+    SELECT mod(%(at)s::bigint, coalesce(max(num), 0) / %(rows)s::bigint + 1) * %(rows)s::bigint AS first FROM inbox
+), old AS (
+    SELECT inbox.num FROM inbox, stretch
+    WHERE inbox.num > first AND inbox.num <= first + %(rows)s::bigint AND inbox.at < %(before)s
+      AND NOT EXISTS (
+          SELECT 1 FROM executions
+          WHERE executions.id = inbox.execution_id
+            AND (executions.ended_at = 0 OR executions.ended_at >= %(before)s)
+      )
+    FOR UPDATE OF inbox SKIP LOCKED
+)
+DELETE FROM inbox WHERE num IN (SELECT num FROM old)
+
+-- name: tell
+-- Sent to everybody who listens, with the commit; `by` is us, who know already.
+SELECT pg_notify(%(channel)s, %(by)s)
+
+-- name: read_answer
+SELECT id, outcome, text, seq FROM inbox WHERE id = %s AND outcome <> ''
+
+-- name: pending_all
+SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE outcome = '' ORDER BY num LIMIT 1000
+
+-- name: pending_some
+SELECT id, execution_id, verb, at, by, arguments FROM inbox
+WHERE outcome = '' AND execution_id = ANY(%s)
+ORDER BY num
+
+-- name: head_columns
+SELECT id, name, kind, created_at, status, title, owner, key, labels, parent_id, updated_at, ended_at, wake_at,
+    reasons, error, failed_path, ended, total, concurrency_key, concurrency_limit, seq, digest, epoch, driver,
+    quarantined
+FROM executions
+
+-- name: one_head
+-- Appended to head_columns.
+WHERE id = %(id)s
+
+-- name: some_heads
+-- Appended to head_columns; what is NULL is not asked for. An unknown `before` has nothing older than it.
+WHERE (%(status)s::text[] IS NULL OR status = ANY(%(status)s))
+  AND (%(name)s::text IS NULL OR name = %(name)s)
+  AND (%(owner)s::text IS NULL OR owner = %(owner)s)
+  AND (%(parent_id)s::text IS NULL OR parent_id = %(parent_id)s)
+  AND (%(before)s::text IS NULL OR num < (SELECT num FROM executions WHERE id = %(before)s))
+ORDER BY num DESC LIMIT %(limit)s
+
+-- name: claimable
+-- Appended to head_columns; `drivers` are those known to be dead, and '' for nobody. An execution whose concurrency key
+-- is full is left out, so that it cannot block the rest.
+WHERE wake_at <= %(now)s AND quarantined = '' AND driver = ANY(%(drivers)s)
+  AND (concurrency_key = '' OR driver <> '' OR (
+      SELECT count(*) FROM executions AS other
+      WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> '' AND other.num <> executions.num
+  ) < concurrency_limit)
+ORDER BY wake_at, num LIMIT %(limit)s
+
+-- name: read_snapshot
+SELECT seq, version, chain, body, digest FROM snapshots WHERE execution = %s
+
+-- name: read_events
+-- A limit of NULL is none.
+SELECT seq, version, body, digest FROM events WHERE execution = %s AND seq > %s ORDER BY seq LIMIT %s
+
+-- name: read_digest
+SELECT digest FROM events WHERE execution = %s AND seq = %s
+
+-- name: read_blob
+SELECT body FROM blobs WHERE digest = %s
+
+-- name: read_cache
+SELECT output FROM cache WHERE key = %s AND expires_at > %s
+
+-- name: find
+SELECT id FROM executions
+WHERE left(id, length(%(fragment)s)) = %(fragment)s OR right(id, length(%(fragment)s)) = %(fragment)s
+ORDER BY num DESC LIMIT %(limit)s
+
+-- name: quarantine
+UPDATE executions SET quarantined = %s WHERE id = %s
+
+-- name: enter_schema
+SELECT set_config('search_path', quote_ident(%s), false)
+
+-- name: lock_schema
+-- Held by whoever looks at the schema's version until its own lease is written: nobody migrates in between.
+SELECT pg_advisory_xact_lock(hashtextextended('holdfast schema ' || %s, 0))
+
+-- name: schema_exists
+SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL
+
+-- name: is_fresh
+SELECT to_regclass('schema_version') IS NULL
+
+-- name: read_version
+SELECT max(version) FROM schema_version
+
+-- name: write_version
+INSERT INTO schema_version (version) VALUES (%s)
+
+-- name: renew_leases
+INSERT INTO leases (driver, until, length)
+SELECT driver, clock_timestamp() + %(length)s, %(length)s FROM unnest(%(drivers)s::text[]) AS driver ORDER BY driver
+ON CONFLICT (driver) DO UPDATE SET until = excluded.until, length = excluded.length
+
+-- name: drop_leases
+DELETE FROM leases WHERE driver = ANY(%s)
+
+-- name: tidy_leases
+-- The dead who hold nothing any more.
+DELETE FROM leases WHERE driver IN (
+    SELECT driver FROM leases
+    WHERE until < clock_timestamp() - length
+      AND NOT EXISTS (SELECT 1 FROM executions WHERE executions.driver = leases.driver)
+    FOR UPDATE SKIP LOCKED
+)
+
+-- name: holders
+-- Everybody who holds an execution, and whether the lease has run out. While the server was down nobody could renew,
+-- so after its start everybody has the length of a lease to come back.
+SELECT holder.driver, leases.driver IS NULL
+    OR clock_timestamp() > greatest(leases.until, pg_postmaster_start_time() + leases.length)
+FROM (SELECT DISTINCT driver FROM executions WHERE driver <> '') AS holder
+LEFT JOIN leases ON leases.driver = holder.driver
+
+-- name: living
+SELECT count(*) FROM leases WHERE until > clock_timestamp()

@@ -1,0 +1,160 @@
+"""The simulated store: one shared truth, and one port per process through which it is slow, fails, or answers too late.
+
+A commit travels, takes effect, and travels back; a process that dies on the way there has written nothing, one that
+dies on the way back has written without knowing it. What was still in the writer's batch is gone either way: that is
+what a power cut leaves of a log that is synced before anybody is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.core.commands import Answer, Command
+from holdfast.core.errors import StoreUnavailable
+from holdfast.journal.codec import Row
+from holdfast.journal.memory import MemoryStore
+from holdfast.journal.store import Head, Query, Stored, Write, Written
+from holdfast.testing.simulator.history import Committed, History
+from holdfast.testing.simulator.processes import Process
+
+T = TypeVar("T")
+
+
+class DiskWeather(msgspec.Struct, kw_only=True):
+    """How a process's disk does right now. Chances are per operation."""
+
+    commit_s: float = 0.002
+    read_s: float = 0.0005
+    lost_before: float = 0.0  # fails, and nothing was written
+    lost_after: float = 0.0  # fails, but it was written all the same
+    read_fails: float = 0.0
+
+    def is_fair(self) -> bool:
+        return self == FAIR
+
+
+FAIR = DiskWeather()
+
+
+class SimulatedStore:
+    """What one process sees of the shared store."""
+
+    def __init__(self, shared: MemoryStore, process: Process, history: History, dice: Random) -> None:
+        self._shared = shared
+        self._process = process
+        self._history = history
+        self._dice = dice
+        self._loop = asyncio.get_running_loop()
+        self.weather = FAIR
+
+    # ---- writing ------------------------------------------------------------------------------------------------
+
+    async def commit(self, writes: Sequence[Write]) -> list[Written]:
+        await self._travel(self.weather.commit_s)
+        if self._dice.random() < self.weather.lost_before:
+            raise StoreUnavailable("simulated: the disk failed, nothing was written")
+        results = await self._shared.commit(writes)
+        line = Committed(at_us=self._now_us(), process=self._process.name, writes=list(writes), results=results)
+        self._history.write(line)
+        await self._travel(self.weather.commit_s)
+        if self._dice.random() < self.weather.lost_after:
+            raise StoreUnavailable("simulated: the disk failed after writing")
+        line.acknowledged_us = self._now_us()
+        return results
+
+    async def quarantine(self, execution_id: str, why: str) -> None:
+        await self._travel(self.weather.commit_s)
+        await self._shared.quarantine(execution_id, why)
+
+    def _now_us(self) -> int:
+        return round(self._loop.time() * 1e6)
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
+        await self._travel(self.weather.read_s)
+        if self._dice.random() < self.weather.read_fails:
+            raise StoreUnavailable("simulated: the disk cannot be read")
+        return await read()
+
+    async def _travel(self, typical_s: float) -> None:
+        if not self._process.is_alive:
+            raise StoreUnavailable("simulated: this process is dead")
+        await asyncio.sleep(self._dice.random() * 2 * typical_s)
+
+    async def load(self, execution_id: str) -> Stored:
+        return await self._read(lambda: self._shared.load(execution_id))
+
+    async def events(self, execution_id: str, after: int, limit: int) -> tuple[bytes, list[Row]]:
+        return await self._read(lambda: self._shared.events(execution_id, after, limit))
+
+    async def head(self, execution_id: str) -> Head:
+        return await self._read(lambda: self._shared.head(execution_id))
+
+    async def find(self, fragment: str, limit: int = 2) -> list[str]:
+        return await self._read(lambda: self._shared.find(fragment, limit))
+
+    async def heads(self, query: Query) -> list[Head]:
+        return await self._read(lambda: self._shared.heads(query))
+
+    async def drivers(self) -> list[str]:
+        return await self._read(self._shared.drivers)
+
+    async def claimable(self, now: int, drivers: Sequence[str], limit: int) -> list[Head]:
+        return await self._read(lambda: self._shared.claimable(now, drivers, limit))
+
+    async def blob(self, digest: str) -> bytes:
+        return await self._read(lambda: self._shared.blob(digest))
+
+    async def cached(self, key: str, now: int) -> bytes | None:
+        return await self._read(lambda: self._shared.cached(key, now))
+
+    async def answer(self, command_id: str) -> Answer | None:
+        return await self._read(lambda: self._shared.answer(command_id))
+
+    async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
+        return await self._read(lambda: self._shared.pending(execution_ids))
+
+    def changes(self) -> int:
+        return self._shared.changes()
+
+    async def close(self) -> None: ...
+
+
+class SimulatedLiveness:
+    """Who is alive, as the others see it: a death is noticed a little later, and the living can be taken for dead."""
+
+    def __init__(self, everybody: dict[str, SimulatedLiveness], process: Process, dice: Random, slow_s: float) -> None:
+        self._everybody = everybody
+        self._process = process
+        self._loop = asyncio.get_running_loop()
+        self._noticed_after_s = dice.random() * slow_s
+        self._died_s: float | None = None
+        self.is_deposed = False
+
+    def register(self, driver: str) -> None:
+        self._everybody[driver] = self
+
+    def is_dead(self, driver: str) -> bool:
+        other = self._everybody.get(driver)
+        return other is None or other.looks_dead()
+
+    def looks_dead(self) -> bool:
+        if self.is_deposed:
+            return True
+        if self._process.is_alive:
+            return False
+        if self._died_s is None:
+            self._died_s = self._loop.time()
+        return self._loop.time() - self._died_s >= self._noticed_after_s
+
+    def release(self, driver: str) -> None:
+        self._everybody.pop(driver, None)
+
+    def tidy(self, holders: object) -> None:
+        """Nothing is left behind."""

@@ -1,0 +1,119 @@
+"""What happened in a simulated history, as an all-seeing witness wrote it down. The checks read this and nothing else.
+
+Every line carries the virtual time and the process. The same seed gives the same lines, byte for byte.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.core.commands import Answer
+from holdfast.journal.store import Write, Written
+
+Phase = Literal["called", "happened", "answered", "raised", "cut"]
+
+
+class Line(msgspec.Struct, kw_only=True, tag_field="what", omit_defaults=True):
+    at_us: int
+    process: str
+
+
+class Committed(Line, tag="committed"):
+    """A transaction took effect. `acknowledged` is when its process heard of it, if it lived that long."""
+
+    writes: list[Write]
+    results: list[Written]
+    acknowledged_us: int | None = None
+
+
+class Called(Line, tag="tool"):
+    """A moment of a tool call: it began, its effect happened in the world, it answered, raised or was cut off."""
+
+    phase: Phase
+    tool: str
+    effect: str
+    execution_id: str
+    path: str
+    attempt: int
+    key: str
+    output: Any = None
+
+
+class Saw(Line, tag="saw"):
+    """A program was given the outcome of a step."""
+
+    execution_id: str
+    path: str
+    output: Any = None
+
+
+class Watched(Line, tag="watched"):
+    """A watcher was shown a durable event."""
+
+    watcher: str
+    execution_id: str
+    seq: int
+    body: bytes
+
+
+class Ordered(Line, tag="ordered"):
+    """A client gave a command, or heard its answer."""
+
+    command_id: str
+    execution_id: str
+    verb: str
+    answer: Answer | None = None
+    error: str = ""
+
+
+class HandedIn(Line, tag="handed_in"):
+    """A task was accepted: whoever handed it in knows its id."""
+
+    key: str
+    execution_id: str
+
+
+class Returned(Line, tag="returned"):
+    """Somebody was told how an execution ended."""
+
+    execution_id: str
+    status: str
+    output: Any = None
+
+
+class Fault(Line, tag="fault"):
+    text: str
+
+
+class Trouble(Line, tag="trouble"):
+    """Something that should not be seen at all: an error that escaped, a log message of the engine about itself."""
+
+    text: str
+
+
+AnyLine = Committed | Called | Saw | Watched | Ordered | HandedIn | Returned | Fault | Trouble
+
+
+class History:
+    def __init__(self) -> None:
+        self.lines: list[AnyLine] = []
+        self.is_open = True
+
+    def write(self, line: AnyLine) -> None:
+        if self.is_open:
+            self.lines.append(line)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [line for line in self.lines if type(line) is kind]
+
+    def text(self) -> bytes:
+        return b"\n".join(_encoder.encode(line) for line in self.lines) + b"\n"
+
+    def digest(self) -> str:
+        return blake2b(self.text(), digest_size=16).hexdigest()
+
+
+_encoder = msgspec.json.Encoder()

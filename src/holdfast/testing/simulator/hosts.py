@@ -1,0 +1,126 @@
+"""Simulated machines: each runs one engine process at a time, and boots a new one after a death."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.services import Limits, Pace
+from holdfast.journal.memory import MemoryStore
+from holdfast.testing.assembled import AssembledEngine
+from holdfast.testing.simulator.disk import FAIR, DiskWeather, SimulatedLiveness, SimulatedStore
+from holdfast.testing.simulator.history import Fault, History, Saw
+from holdfast.testing.simulator.processes import Process, SimulatedLoop
+from holdfast.testing.simulator.programs import player
+from holdfast.testing.simulator.scenario import Scenario
+from holdfast.testing.simulator.world import Toolbox, World
+from holdfast.testing.virtual import VirtualClock
+from holdfast.tools.registry import Registry
+
+PACE = Pace(look_s=0.1, sweep_changed_s=0.2, sweep_s=0.5)
+
+
+class Common:
+    """What all machines share."""
+
+    def __init__(self, loop: SimulatedLoop, scenario: Scenario, shared: MemoryStore) -> None:
+        self.loop = loop
+        self.scenario = scenario
+        self.shared = shared
+        self.history = History()
+        self.world = World(str(scenario.seed), scenario.trouble, self.history)
+        self.liveness: dict[str, SimulatedLiveness] = {}
+        self.processes: list[Process] = []
+
+    def now_us(self) -> int:
+        return round(self.loop.time() * 1e6)
+
+
+class Host:
+    def __init__(self, common: Common, number: int) -> None:
+        self.number = number
+        self._common = common
+        self._boots = 0
+        self.clock = VirtualClock(common.loop)
+        self.died = asyncio.Event()
+        self.process: Process
+        self.store: SimulatedStore
+        self.liveness: SimulatedLiveness
+        self.engine: AssembledEngine
+        self.is_up = False
+
+    def boot(self) -> None:
+        common = self._common
+        self._boots += 1
+        name = f"{self.number}.{self._boots}"
+        dice = Random(f"{common.scenario.seed}/{name}")
+        self.process = Process(common.loop, name)
+        self.process.when_killed = self._down
+        common.processes.append(self.process)
+        self.store = SimulatedStore(common.shared, self.process, common.history, dice)
+        self.liveness = SimulatedLiveness(common.liveness, self.process, dice, common.scenario.death_noticed_s)
+        self.died = asyncio.Event()
+        self.is_up = False
+        self.process.spawn(self._start(dice))
+
+    async def _start(self, dice: Random) -> None:
+        box = Toolbox(self._common.world, self.process, self._common.history)
+        registry = Registry()
+        for tool in box.tools():
+            registry.add(tool)
+        registry.add_function(player(self._saw))
+        scenario = self._common.scenario
+        self.engine = AssembledEngine(
+            store=self.store,
+            liveness=self.liveness,
+            registry=registry,
+            clock=self.clock,
+            dice=dice,
+            limits=Limits(
+                executions=scenario.executions,
+                passivate_after_s=scenario.passivate_s,
+                interrupt_grace_s=2.0,
+                drain_s=2.0,
+            ),
+            pace=PACE,
+        )
+        await self.engine.open()
+        self.is_up = True
+
+    def _saw(self, execution_id: str, path: str, output: Any) -> None:
+        if self.process.is_alive:
+            line = Saw(
+                at_us=self._common.now_us(),
+                process=self.process.name,
+                execution_id=execution_id,
+                path=path,
+                output=output,
+            )
+            self._common.history.write(line)
+
+    def _down(self) -> None:
+        self.is_up = False
+        self.note("died")
+        self.died.set()
+
+    def note(self, text: str) -> None:
+        self._common.history.write(Fault(at_us=self._common.now_us(), process=self.process.name, text=text))
+
+    def kill(self, turns: int) -> None:
+        self.note(f"is killed in {turns} turns")
+        self.process.kill_in(turns)
+
+    def weather(self, **changes: Any) -> None:
+        self.note(f"disk: {changes}")
+        self.store.weather = msgspec.structs.replace(FAIR, **changes)
+
+    def fair_weather(self) -> None:
+        self.store.weather = DiskWeather()
+
+    async def close(self) -> dict[str, int]:
+        """Close its engine as a person would; returns what it still held."""
+        await self.engine.close()
+        return {name: held for name, held in self.engine.holdings().items() if held}

@@ -1,0 +1,176 @@
+"""Random programs: plans with graphs, items, retries, approvals, timers, events and children; and functions that
+interpret a random script, so that one registered function stands for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from holdfast.core.errors import StepFailed
+from holdfast.core.policy import Retry, StepPolicy
+from holdfast.programs.context import Context
+from holdfast.programs.function import Function, function_of
+
+EVENTS = ("tide", "wind")
+TOOLS = ("look", "look", "put", "put", "pay", "pay", "pay_checked", "pay_bravely", "pay_or_fail", "thrifty")
+TIME_LIMIT_S = 4  # every tool may hang, so every step has a limit
+See = Callable[[str, str, Any], None]
+Script = list[list[Any]]
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------
+
+
+def random_plan(dice: Random, name: str) -> dict[str, Any]:
+    plan: dict[str, Any] = {"name": name, "steps": _steps(dice, dice.randint(1, 6), "s")}
+    if dice.random() < 0.2:
+        plan["finally"] = [{"id": "tidy", "tool": "put", "timeout": TIME_LIMIT_S}]
+    if dice.random() < 0.2:
+        plan["on_failure"] = [{"id": "mourn", "tool": "look", "timeout": TIME_LIMIT_S, "critical": False}]
+    if dice.random() < 0.15:
+        plan["concurrency"] = {"key": "narrow", "limit": 1}
+    if dice.random() < 0.15:
+        plan["pause_timeout"] = 8
+        plan["on_pause_timeout"] = dice.choice(("stop", "resume"))
+    return plan
+
+
+def _steps(dice: Random, count: int, prefix: str) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    for number in range(count):
+        step_id = f"{prefix}{number}"
+        step = {"id": step_id, **_kind(dice, step_id)}
+        if dice.random() < 0.5 and steps:
+            step["needs"] = sorted({dice.choice(steps)["id"] for _ in range(dice.randint(1, 2))})
+        elif dice.random() < 0.3:
+            step["needs"] = []
+        if dice.random() < 0.2:
+            step["critical"] = False
+        steps.append(step)
+    return steps
+
+
+def _kind(dice: Random, step_id: str) -> dict[str, Any]:
+    depth = step_id.count("_")
+    kind = dice.choices(
+        ("tool", "each", "timer", "event", "approval", "milestone", "child"),
+        (50, 10, 10, 8, 6, 8 if depth < 2 else 0, 8),
+    )[0]
+    match kind:
+        case "each":
+            items: Any = dice.choice(([1, 2, 3], [], list(range(6))))
+            return {**_tool(dice), "for_each": items, "max_parallel": dice.randint(1, 3)}
+        case "timer":
+            return {"wait": dice.choice((0.002, 0.5, 3, 7))}
+        case "event":
+            limit = {"timeout": dice.choice((2, 6))} if dice.random() < 0.6 else {}
+            return {"wait": {"event": dice.choice(EVENTS), **limit}}
+        case "approval":
+            return {"approval": {"message": "go on?", "expires": dice.choice((5, 1000))}}
+        case "milestone":
+            return {"steps": _steps(dice, dice.randint(1, 3), f"{step_id}_")}
+        case "child":
+            return {"start": "play", "with": {"script": random_script(dice, depth + 1)}}
+        case _:
+            return _tool(dice)
+
+
+def _tool(dice: Random) -> dict[str, Any]:
+    step: dict[str, Any] = {"tool": dice.choice(TOOLS), "timeout": TIME_LIMIT_S}
+    if dice.random() < 0.1:
+        step["tool"] = "ask_first"
+    if dice.random() < 0.3:
+        step["retry"] = {"max": dice.randint(1, 3), "first": dice.choice((0.01, 0.5)), "max_delay": 2}
+    if dice.random() < 0.2:
+        step["fallback"] = [{"tool": dice.choice(TOOLS)} for _ in range(dice.randint(1, 2))]
+    if dice.random() < 0.2:
+        step["on_error"] = "fail"
+    if dice.random() < 0.1:
+        step["approval"] = {"message": "really?", "expires": dice.choice((4, 1000))}
+    if step["tool"] == "look" and dice.random() < 0.2:
+        step["cache"] = 30
+    return step
+
+
+# ---- functions -------------------------------------------------------------------------------------------------
+
+
+def random_script(dice: Random, depth: int = 0) -> Script:
+    return [_operation(dice, depth) for _ in range(dice.randint(1, 5))]
+
+
+def _operation(dice: Random, depth: int) -> list[Any]:
+    kinds = ("call", "sleep", "wait", "ask", "now", "random", "gather", "child", "try", "plan")
+    weights = (50, 8, 5, 5, 5, 5, 8 * (depth < 2), 5 * (depth < 2), 8 * (depth < 3), 3 * (depth < 1))
+    kind = dice.choices(kinds, weights)[0]
+    match kind:
+        case "call":
+            return [kind, dice.choice(TOOLS), dice.randint(0, 2)]
+        case "sleep":
+            return [kind, dice.choice((0.002, 1, 5))]
+        case "wait":
+            return [kind, dice.choice(EVENTS), dice.choice((1, 5))]
+        case "gather":
+            return [kind, *(random_script(dice, depth + 1) for _ in range(dice.randint(2, 3)))]
+        case "child" | "try":
+            return [kind, random_script(dice, depth + 1)]
+        case "plan":
+            return [kind, random_plan(dice, "child-plan")]
+        case _:
+            return [kind]
+
+
+def player(see: See) -> Function[..., Any]:
+    """The function `play`, as one process has it; `see` is told every outcome the program was given."""
+
+    async def play(ctx: Context, script: list[Any]) -> list[Any]:
+        return await _play(ctx, script, see)
+
+    return function_of(play, "play")
+
+
+async def _play(ctx: Context, script: Script, see: See) -> list[Any]:
+    outputs: list[Any] = []
+    for number, (kind, *rest) in enumerate(script):
+        outputs.append(await _perform(ctx, f"{kind}{number}", kind, rest, see))
+    return outputs
+
+
+async def _perform(ctx: Context, name: str, kind: str, rest: list[Any], see: See) -> Any:
+    match kind:
+        case "call":
+            retry = Retry(max=rest[1], first_s=0.05) if rest[1] else None
+            policy = StepPolicy(timeout_s=TIME_LIMIT_S, retry=retry)
+            output = await ctx.call(rest[0], name=name, policy=policy)
+            see(ctx.id, f"{ctx._scope}{name}", output)  # pyright: ignore[reportPrivateUsage] -- the path, as recorded
+            return output
+        case "sleep":
+            return await ctx.sleep(rest[0], name=name)
+        case "wait":
+            return await ctx.wait_for(rest[0], timeout=rest[1], name=name)
+        case "ask":
+            return await ctx.ask("what now?", name=name)
+        case "now":
+            return ctx.now().isoformat()
+        case "random":
+            return ctx.random()
+        case "gather":
+            return await ctx.gather(*(_branch(script, see) for script in rest))
+        case "try":
+            try:
+                return await _play(ctx.branch(name), rest[0], see)
+            except StepFailed as error:
+                return f"caught {error.path}"
+        case _:
+            child = await ctx.start("play" if kind == "child" else rest[0], _inputs(kind, rest), name=name)
+            return await child.result()
+
+
+def _inputs(kind: str, rest: list[Any]) -> dict[str, Any]:
+    return {"script": rest[0]} if kind == "child" else {}
+
+
+def _branch(script: Script, see: See) -> Any:
+    return lambda inner: _play(inner, script, see)
