@@ -179,7 +179,7 @@ class Driver:
         return now if now > last else last
 
     def append(self, *events: ev.Event, **extras: Any) -> None:
-        if self.log.error is not None:
+        if self.log.error is not None or self.log.released:
             raise Suspended
         self.log.append(*events, **extras)
         if self.state.id in self._watched:

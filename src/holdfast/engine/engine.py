@@ -44,6 +44,7 @@ from holdfast.journal.store import PENDING_PAGE, Head, Query
 from holdfast.tools.tool import Tool
 
 SWEEP_MAX = 200  # executions taken up in one sweep
+STRAYS_S = 10.0  # how often it is looked, without being asked, for what is held here on disk and not driven
 PROBLEMS_KEPT = 10_000
 
 Recovery = Literal["all", "family", "none"]
@@ -66,6 +67,7 @@ class Engine:
         self._keeper: asyncio.Task[None] | None = None
         self._look_now = asyncio.Event()
         self._strays_possible = False  # a write failed: we may hold on disk what we do not drive
+        self._strays_looked = float("-inf")
         self._some_wait = False  # something is due that has no slot yet
         self._closing = False
         services.on_child = self._child_was_born
@@ -346,29 +348,39 @@ class Engine:
             return
         holders = await self.services.store.drivers()
         dead = [driver for driver in holders if driver != self.services.driver and self._liveness.is_dead(driver)]
-        mine = [self.services.driver] if self._has_strays(holders) else []
         limit = min(SWEEP_MAX, self._slots.free)
         self._some_wait = limit <= 0
         if limit <= 0:
             return
-        most = SWEEP_MAX + len(self._left) + len(self._problems)  # what is left alone must not hide what is not
+        mine = [self.services.driver] if self._look_for_strays(holders) else []
+        # What is left alone, or driven here already, must not hide what is not.
+        most = SWEEP_MAX + len(self._left) + len(self._problems) + (len(self._drivers) if mine else 0)
         due = await self.services.store.claimable(self.services.clock.now_us(), ["", *dead, *mine], most)
         wanted = [head for head in due if self._wants(head)]
+        # Before they are taken up: whatever goes wrong there may leave new strays.
+        self._strays_possible = any(head.driver == self.services.driver for head in wanted)
         taken = await asyncio.gather(*(self._adopt(head) for head in wanted[:limit]))
-        self._strays_possible = self._strays_possible and any(head.driver == self.services.driver for head in wanted)
         self._some_wait = len(wanted) > limit
         if any(taken) and len(due) == most:
             self._look_now.set()  # there may be more
 
-    def _has_strays(self, holders: Sequence[str]) -> bool:
-        """Executions this process holds on disk but no longer drives, after a failed write."""
-        return self._strays_possible and self.services.driver in holders
+    def _look_for_strays(self, holders: Sequence[str]) -> bool:
+        """Whether there may be executions that this process holds on disk and does not drive.
+
+        A write that failed may have been written after all, and may even arrive after the error did.
+        """
+        now = asyncio.get_running_loop().time()
+        if not self._strays_possible and now - self._strays_looked < STRAYS_S:
+            return False
+        self._strays_looked = now
+        return self.services.driver in holders
 
     def _wants(self, head: Head) -> bool:
         if head.id in self._drivers or head.id in self._left or self._closing:
             return False
-        if head.id in self._problems and not head.driver:
-            return False
+        problem = self._problems.get(head.id)
+        if problem is not None and not isinstance(problem, StoreUnavailable) and not head.driver:
+            return False  # it was let go of here, and would only be let go of again; a disk may be well by now
         if self.services.is_in_hand(head.id):
             return False  # not a stray: its driver is only just being made
         if self._recover == "all":
@@ -378,6 +390,8 @@ class Engine:
         return self._recover == "family" and head.id in self._family
 
     async def _adopt(self, head: Head) -> bool:
+        if self.services.is_in_hand(head.id) or head.id in self._drivers:
+            return False  # somebody here was quicker
         try:
             with self.services.in_hand(head.id):
                 taken = await take(self.services, head)

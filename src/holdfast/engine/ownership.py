@@ -16,7 +16,7 @@ from holdfast.engine.compat import differences
 from holdfast.engine.family import apply_command
 from holdfast.engine.program import Program
 from holdfast.engine.services import Services
-from holdfast.journal.log import Log, read_state
+from holdfast.journal.log import PAUSE_NOTICE_US, Log, read_state
 from holdfast.journal.store import Claim, Head
 
 
@@ -64,12 +64,11 @@ async def take(services: Services, head: Head) -> Taken | None:
         return None
     await attend(services, log)
     mark_started(services, log, head)
+    is_running = log.state.status == "running"
+    if not is_running:
+        log.append(release=True)  # with what ended or held it: a death in between would leave it held for good
     await log.durable()  # answered commands are out of the inbox before a driver looks into it again
-    if log.state.status != "running":
-        log.append(release=True)
-        await log.durable()
-        return Taken(log, None)
-    return Taken(log, program)
+    return Taken(log, program if is_running else None)
 
 
 async def attend(services: Services, log: Log) -> None:
@@ -100,7 +99,7 @@ def _mind_pause_limit(services: Services, log: Log, until: int) -> None:
     """Announce it, and when it has come do what a person would: so that children and parents hear of it, too."""
     state, at = log.state, now(services, log)
     then = state.on_pause_timeout
-    if not state.pause_announced:
+    if not state.pause_announced and at >= until - PAUSE_NOTICE_US:
         log.append(ev.TaskPauseExpiring(at=at, due_at=until, then=then))
     if at >= until:
         why = encode_arguments(why="the pause limit was reached")

@@ -9,7 +9,9 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
+from holdfast.core.errors import InvalidCall
 from holdfast.core.execution import Execution, percent
+from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.tools.call import Call
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ class Voice:
 
     async def note(self, call: Call, data: bytes) -> None:
         run = self._run
+        step = self._state.steps[call.path]
+        if step.status in STEP_ENDS or step.attempt != call.attempt:
+            raise InvalidCall(f"{call.path}: attempt {call.attempt} is over; what it notes now cannot be kept")
         run.append(ev.StepNoted(at=run.now_us(), path=call.path, attempt=call.attempt, data=Raw(data)))
         await run.durable()
 

@@ -31,6 +31,7 @@ class Log:
         self.epoch = epoch
         self.durable_seq = state.seq
         self.error: HoldfastError | None = None
+        self.released = False  # let go of: whoever still holds this log may not write any more
         self.on_durable: Callable[[bool], None] | None = None  # told whether the head changed
         self.on_lost: Callable[[HoldfastError], None] | None = None
         self.blobs = Blobs(store)
@@ -57,6 +58,8 @@ class Log:
         """
         if self.error is not None:
             raise self.error
+        if self.released:
+            raise Fenced("this execution was let go of; nothing more can be written")
         state = self.state
         entry = self._open_entry()
         status, reasons, seq, chain = state.status, state.reasons, state.seq, self._chain
@@ -78,7 +81,7 @@ class Log:
         entry.at, entry.ended, entry.total = state.last_at, state.ended, state.total
         if answers or release or wake or status != state.status or reasons != state.reasons:
             entry.change = head_change(state, wake)
-            entry.release = entry.release or release
+            entry.release = self.released = release
         if self.blobs.fresh:
             entry.blobs = (*entry.blobs, *self.blobs.take_fresh())
         if answers or posts or creates or cached:
@@ -212,10 +215,8 @@ def check_head(head: Head, state: Execution) -> None:
 
 
 def _wake_times(state: Execution) -> set[int | None]:
-    """Now is always possible before the end: a command asks for it. An announced pause may not be in the head yet."""
-    times = {wake_at(state)}
-    if not state.is_ended:
-        times.add(0)
+    """Now is always possible: a command asks for it, even after the end. An announced pause may not be there yet."""
+    times = {wake_at(state), 0}
     if state.status == "paused" and state.pause_until is not None:
         times |= {state.pause_until, max(0, state.pause_until - PAUSE_NOTICE_US)}
     return times

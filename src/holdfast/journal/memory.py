@@ -74,7 +74,7 @@ class MemoryStore:
         if entry.change is not None:
             for name in entry.change.__struct_fields__:
                 setattr(head, name, getattr(entry.change, name))
-            if not head.ended_at and self._has_pending(head.id):
+            if self._has_pending(head.id):
                 head.wake_at = 0
         if entry.release:
             head.driver = ""
@@ -129,15 +129,17 @@ class MemoryStore:
             return Written(ok=False)
         self._pending[command.id] = command
         head = self._heads.get(command.execution_id)
-        if head is not None and not head.ended_at:
+        if head is not None:
             head.wake_at = 0
         return Written(ok=True)
 
     def _tell(self, command: Command) -> None:
-        """What one execution says to another; if that is over, nobody will ever look."""
-        self._post(command)
+        """What one execution says to another; if that is over, it does not matter any more."""
         head = self._heads.get(command.execution_id)
-        if head is None or head.ended_at:
+        if head is not None and not head.ended_at:
+            self._post(command)
+        elif command.id not in self._answers:
+            self._pending.setdefault(command.id, command)
             self._answer(Answer(command_id=command.id, outcome="unchanged", text=TOO_LATE))
 
     def _answer(self, answer: Answer) -> None:
@@ -168,6 +170,17 @@ class MemoryStore:
         self._version += 1
         if execution_id in self._heads:
             self._heads[execution_id].quarantined = why
+
+    # ---- for witnesses ------------------------------------------------------------------------------------------
+
+    def rows_of(self, execution_id: str) -> list[Row]:
+        return list(self._rows.get(execution_id, ()))
+
+    def head_of(self, execution_id: str) -> Head:
+        return msgspec.structs.replace(self._head(execution_id))
+
+    def all_answers(self) -> list[Answer]:
+        return [answer for _, answer in self._answers.values()]
 
     # ---- reading ------------------------------------------------------------------------------------------------
 

@@ -90,11 +90,14 @@ class InboxContract(Opening):
             assert [command.verb for command in await store.pending([parent.id])] == ["child_ended"]
             assert [head.id for head in await store.claimable(50, [""], 10)] == [parent.id]
 
-    async def test_a_command_does_not_wake_what_has_ended(self) -> None:
+    async def test_a_command_wakes_even_what_has_ended_until_it_is_answered(self) -> None:
+        """Whoever gave it may be gone: somebody else must be able to find it and say that it is over."""
         sample = Sample(1)
+        command = sample.command("c1")
         async with self.opened(sample.new, sample.end()) as store:
-            [written] = await store.commit([sample.command("c1")])
-            assert written.ok
+            await store.commit([command])
+            assert [head.id for head in await store.claimable(50, [""], 10)] == [sample.id]
+            await store.commit([sample.end(answers=(sample_answer(command),))])
             assert (await store.head(sample.id)).wake_at is None
 
     async def test_an_execution_cannot_fall_asleep_over_a_command_it_has_not_answered(self) -> None:
@@ -106,10 +109,10 @@ class InboxContract(Opening):
             await store.commit([sample.entry(change=sleep, answers=(sample_answer(command),))])
             assert (await store.head(sample.id)).wake_at is None
 
-    async def test_a_command_that_came_too_late_leaves_an_ended_execution_asleep(self) -> None:
+    async def test_an_execution_that_ends_over_a_command_is_looked_at_once_more(self) -> None:
         sample = Sample(1, driver="d1")
         async with self.opened(sample.new, sample.command("c1"), sample.end()) as store:
-            assert (await store.head(sample.id)).wake_at is None
+            assert (await store.head(sample.id)).wake_at == 0
 
     async def test_what_is_posted_to_an_execution_that_has_ended_is_answered_at_once(self) -> None:
         parent, child = Sample(1), Sample(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
@@ -129,6 +130,24 @@ class WritingContract(Opening):
                 assert (await store.head(Sample(9).id)).seq == 1
             finally:
                 await store.close()
+
+    async def test_a_text_with_the_character_zero_does_not_stop_the_others(self) -> None:
+        odd, healthy = Sample(1, title="a\0b", owner="z\0", labels={"k\0": "v\0"}), Sample(2)
+        change = HeadChange(status="failed", wake_at=None, error="bytes: \0", failed_path="p\0")
+        writes = [odd.new, healthy.new, odd.entry(change=change), odd.command("c1", by="\0"), healthy.entry()]
+        async with self.opened(*writes) as store:
+            assert (await store.head(healthy.id)).seq == 2
+            head = await store.head(odd.id)
+            assert (head.seq, head.status, head.title[0], head.labels) == (2, "failed", "a", {"k\0": "v\0"})
+            assert [command.id for command in await store.pending()] == ["c1"]
+
+    async def test_a_key_of_any_length_is_taken_once(self) -> None:
+        base = "".join(sha256(b"%d" % number).hexdigest() for number in range(200))  # nothing that compresses
+        keys = [f"{base}a", f"{base}b"]
+        first, other, again = (Sample(number, key=key) for number, key in enumerate((*keys, keys[0]), 1))
+        async with self.opened(first.new, other.new) as store:
+            [written] = await store.commit([again.new])
+            assert (written.ok, written.existing) == (False, first.id)
 
     async def test_a_key_is_taken_once_for_each_owner(self) -> None:
         first, second = Sample(1, owner="ann", key="daily"), Sample(2, owner="ann", key="daily")

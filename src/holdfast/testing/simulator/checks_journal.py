@@ -1,0 +1,153 @@
+"""Checks of the journals themselves: numbers, epochs, chains, statuses, times, folds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import msgspec
+
+from holdfast.core import events as ev
+from holdfast.core.execution import Execution
+from holdfast.core.fold import apply
+from holdfast.core.lifecycle import NEW, STEP_MOVES, TASK_MOVES
+from holdfast.journal.codec import CHAIN_START, link, make_snapshot, open_snapshot
+from holdfast.testing.simulator.verdict import Case, check
+from holdfast.testing.simulator.witness import Story
+
+
+@check
+def numbers_without_gaps(case: Case) -> Iterator[str]:
+    """Every durable event has the next number, and the store keeps exactly what was committed."""
+    for story in case.told.stories.values():
+        yield from (text for name, text in story.wrongs if name == "numbers_without_gaps")
+        kept = case.played.store.rows_of(story.id)
+        if [fact.row for fact in story.facts] != kept:
+            yield f"{story.id}: {len(story.facts)} events were committed, the store has {len(kept)} or others"
+
+
+@check
+def only_the_driver_appends(case: Case) -> Iterator[str]:
+    """No append without the current epoch, and every claim raises it by one."""
+    for story in case.told.stories.values():
+        yield from (f"{story.id}: {text}" for name, text in story.wrongs if name == "only_the_driver_appends")
+
+
+@check
+def the_chain_holds(case: Case) -> Iterator[str]:
+    for story in case.told.stories.values():
+        chain = CHAIN_START
+        for fact in story.facts:
+            chain = link(chain, fact.row.version, fact.row.body)
+            if chain != fact.row.digest:
+                yield f"{story.id}: event {fact.seq} does not follow the one before it"
+                break
+
+
+@check
+def statuses_move_along_the_table(case: Case) -> Iterator[str]:
+    """Executions and steps move only along the tables, and what lists show is what the journal says."""
+    for story in case.told.stories.values():
+        status, steps = NEW, dict[str, str]()
+        for fact in story.facts:
+            kind = ev.name_of(fact.event)
+            move = TASK_MOVES.get(kind)
+            if move is not None:
+                if status not in move.frm:
+                    yield f"{story.id}: event {fact.seq} {kind} while {status}"
+                status = move.to
+            move = STEP_MOVES.get(kind)
+            if move is not None:
+                path = fact.event.path  # type: ignore[union-attr]
+                if steps.get(path, "pending") not in move.frm:
+                    yield f"{story.id}: event {fact.seq} {kind} {path} while {steps.get(path, 'pending')}"
+                steps[path] = move.to
+        head = case.played.store.head_of(story.id)
+        if (head.status, head.seq) != (status, len(story.facts)):
+            yield f"{story.id} is {status} after {len(story.facts)} events, the list says {head.status}, {head.seq}"
+
+
+@check
+def each_status_is_entered_by_one_kind_of_event(case: Case) -> Iterator[str]:
+    """What a driver writes into the list when the status moves is what that event's kind enters, and no other does."""
+    entered: dict[str, set[str]] = {}
+    for story in case.told.stories.values():
+        state, before = Execution(id=story.id), NEW
+        for fact in story.facts:
+            apply(state, fact.event, fact.seq)
+            if state.status != before:
+                entered.setdefault(state.status, set()).add(ev.name_of(fact.event))
+            before = state.status
+    for status, kinds in entered.items():
+        if len(kinds) > 1:
+            yield f"{status} was entered by {', '.join(sorted(kinds))}"
+
+
+@check
+def time_never_goes_back(case: Case) -> Iterator[str]:
+    for story in case.told.stories.values():
+        last = 0
+        for fact in story.facts:
+            if fact.event.at < last:
+                yield f"{story.id}: event {fact.seq} is {last - fact.event.at} µs older than the one before it"
+            last = fact.event.at
+
+
+@check
+def a_prefix_and_the_rest_fold_to_the_whole(case: Case) -> Iterator[str]:
+    """Folding from a snapshot taken anywhere gives the same state as folding everything."""
+    for story in case.told.stories.values():
+        cut = Random(f"{case.played.scenario.seed}/{story.id}").randint(1, len(story.facts))
+        whole, part = _folded(story, 0, Execution(id=story.id)), _folded(story, 0, Execution(id=story.id), cut)
+        part.snapshot_seq = part.seq
+        opened = open_snapshot(make_snapshot(part, story.facts[cut - 1].row.digest))
+        if opened is None:
+            yield f"{story.id}: a snapshot at {cut} cannot be opened"
+            continue
+        opened.snapshot_seq = 0
+        if _written(_folded(story, cut, opened)) != _written(whole):
+            yield f"{story.id}: the first {cut} events and the rest do not fold to the same state as all of them"
+
+
+def _folded(story: Story, first: int, state: Execution, until: int | None = None) -> Execution:
+    for fact in story.facts[first:until]:
+        apply(state, fact.event, fact.seq)
+    return state
+
+
+def _written(state: Execution) -> bytes:
+    return msgspec.json.encode(state, order="deterministic")
+
+
+@check
+def waiting_means_that_nothing_runs(case: Case) -> Iterator[str]:
+    for story in case.told.stories.values():
+        state = Execution(id=story.id)
+        for fact in story.facts:
+            apply(state, fact.event, fact.seq)
+            if isinstance(fact.event, ev.TaskWaiting):
+                running = [step.path for step in state.running_steps() if step.kind in ("tool", "code")]
+                if running:
+                    yield f"{story.id}: event {fact.seq} says it waits while {', '.join(running)} runs"
+                if not fact.event.reasons:
+                    yield f"{story.id}: event {fact.seq} says it waits for nothing"
+
+
+@check
+def only_a_person_ends_an_interrupt(case: Case) -> Iterator[str]:
+    """What was interrupted stays so until somebody resumes or stops it; a pause also ends at its limit."""
+    for story in case.told.stories.values():
+        held = ""
+        resumed = False
+        for fact in story.facts:
+            match fact.event:
+                case ev.TaskInterrupted() | ev.TaskPaused():
+                    held, resumed = ev.name_of(fact.event), False
+                case ev.TaskResumed():
+                    resumed = True
+                case ev.TaskStarted() if held:
+                    if not resumed:
+                        yield f"{story.id}: event {fact.seq} goes on after {held} though nobody resumed it"
+                    held = ""
+                case _:
+                    pass

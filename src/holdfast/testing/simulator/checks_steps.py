@@ -1,0 +1,206 @@
+"""Checks of the steps: what ran, how often, when, and whether anybody had allowed it. The ledger is the judge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.core import events as ev
+from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES
+from holdfast.testing.simulator.history import Called, Saw
+from holdfast.testing.simulator.verdict import Case, check
+from holdfast.testing.simulator.witness import Fact, Story, Testimony
+
+_TASK_ENDS = (ev.TaskCompleted, ev.TaskError, ev.TaskStopped)
+_BRAVE = {"pay_bravely", "pay_checked"}  # tools whose policy allows another attempt after a doubt
+
+
+def _calls(told: Testimony, phase: str = "called") -> Iterator[tuple[Story, Called]]:
+    for (execution_id, _), calls in told.calls.items():
+        for call in calls:
+            if call.phase == phase:
+                yield told.stories[execution_id], call
+
+
+@check
+def a_completed_step_never_runs_again(case: Case) -> Iterator[str]:
+    """Once an outcome is durable, its driver never calls the tool for it again."""
+    for story, call in _calls(case.told):
+        ended = [
+            fact
+            for fact in story.of_path(call.path)
+            if fact.at_us < call.at_us and (move := STEP_MOVES.get(ev.name_of(fact.event))) and move.to in STEP_ENDS
+        ]
+        if ended and story.holder(call.at_us) == call.process:
+            yield f"{story.id} {call.path}: called at {call.at_us} µs, and had ended with event {ended[0].seq}"
+
+
+@check
+def each_attempt_calls_its_tool_once(case: Case) -> Iterator[str]:
+    """Only reads may be called again under the same number: their start may have been lost with the process."""
+    for (execution_id, path), calls in case.told.calls.items():
+        tried = Counter(call.attempt for call in calls if call.phase == "called" and call.effect != "read")
+        for attempt, count in tried.items():
+            if count > 1:
+                yield f"{execution_id} {path}: attempt {attempt} called its tool {count} times"
+
+
+@check
+def a_once_step_runs_again_only_when_allowed(case: Case) -> Iterator[str]:
+    """Between two attempts of a `once` step stands a failure without effect, a written retry, a policy or a person."""
+    for story in case.told.stories.values():
+        for path in {fact.event.path for fact in story.events(ev.StepStarted)}:  # type: ignore[union-attr]
+            facts = [*story.of_path(path), *_answers(story, path)]
+            facts.sort(key=lambda fact: fact.seq)
+            starts = [fact for fact in facts if isinstance(fact.event, ev.StepStarted)]
+            for one, other in zip(starts, starts[1:], strict=False):
+                started: Any = one.event
+                between = [fact.event for fact in facts if one.seq < fact.seq < other.seq]
+                if started.effect == "once" and started.kind == "tool" and not _is_allowed(started, between):
+                    yield f"{story.id} {path}: attempt {started.attempt} (event {one.seq}) was followed by another"
+
+
+def _answers(story: Story, path: str) -> list[Fact]:
+    asked = {
+        fact.event.request.id  # type: ignore[union-attr]
+        for fact in story.events(ev.RequestOpened, ev.ApprovalRequested)
+        if fact.event.request.path == path  # type: ignore[union-attr]
+    }
+    return [
+        fact
+        for fact in story.events(ev.RequestAnswered, ev.ApprovalGranted)
+        if fact.event.request_id in asked  # type: ignore[union-attr]
+    ]
+
+
+def _is_allowed(started: ev.StepStarted, between: list[ev.Event]) -> bool:
+    for event in between:
+        match event:
+            case ev.StepRetrying() if event.failure.happened in ("nothing", "known"):
+                return True
+            case ev.RequestAnswered() if event.remedy in ("again", "fallback"):
+                return True
+            case ev.StepInDoubt() if started.tool in _BRAVE:
+                return True
+            case _:
+                pass
+    return False
+
+
+@check
+def what_is_unknown_is_in_doubt(case: Case) -> Iterator[str]:
+    """A `once` attempt that was cut off or whose answer was lost is never retried or failed as if nothing had been."""
+    for story in case.told.stories.values():
+        for fact in story.events(ev.StepRetrying, ev.StepInterrupted):
+            event: Any = fact.event
+            calls = case.told.calls.get((story.id, event.path), [])
+            mine = [call for call in calls if call.attempt == event.attempt and call.effect == "once"]
+            if not any(call.phase == "called" and call.at_us <= fact.at_us for call in mine):
+                continue
+            if isinstance(event, ev.StepInterrupted):
+                yield f"{story.id} {event.path}: event {fact.seq} says interrupted, but its once tool had been called"
+            elif event.failure.happened == "unknown" and not _was_doubted(story, event, fact.seq):
+                yield f"{story.id} {event.path}: event {fact.seq} tries again though nobody knows what happened"
+
+
+def _was_doubted(story: Story, event: Any, before: int) -> bool:
+    return any(
+        isinstance(fact.event, ev.StepInDoubt) and fact.event.attempt == event.attempt and fact.seq < before
+        for fact in story.of_path(event.path)
+    )
+
+
+@check
+def intents_are_durable_before_effects(case: Case) -> Iterator[str]:
+    """Before an idempotent or once tool is called, its start is on disk and its process knows it."""
+    for story, call in _calls(case.told):
+        if call.effect == "read":
+            continue
+        known = any(
+            isinstance(fact.event, ev.StepStarted)
+            and fact.event.attempt == call.attempt
+            and fact.heard_us is not None
+            and fact.heard_us <= call.at_us
+            and fact.process == call.process
+            for fact in story.of_path(call.path)
+        )
+        if not known:
+            yield f"{story.id} {call.path}: attempt {call.attempt} called {call.tool} before its start was durable"
+
+
+@check
+def keys_are_one_per_step(case: Case) -> Iterator[str]:
+    """The idempotency key is the same for all attempts of a step, and no other step has it."""
+    owners: dict[str, tuple[str, str]] = {}
+    for (execution_id, path), calls in case.told.calls.items():
+        keys = {call.key for call in calls}
+        if len(keys) > 1:
+            yield f"{execution_id} {path}: its attempts had different keys: {sorted(keys)}"
+        for key in keys:
+            owner = owners.setdefault(key, (execution_id, path))
+            if owner != (execution_id, path):
+                yield f"{execution_id} {path} and {owner} share the key {key}"
+
+
+@check
+def nothing_begins_after_the_end(case: Case) -> Iterator[str]:
+    for story, call in _calls(case.told):
+        for fact in story.events(*_TASK_ENDS):
+            if fact.process == call.process and fact.at_us < call.at_us:
+                yield f"{story.id} {call.path}: called at {call.at_us} µs, after the end at {fact.at_us} µs"
+
+
+@check
+def nothing_with_an_effect_begins_while_held(case: Case) -> Iterator[str]:
+    """A paused or interrupted execution finishes what runs, and begins nothing."""
+    for story, call in _calls(case.told):
+        if call.effect == "read" or story.holder(call.at_us) != call.process:
+            continue
+        moves = [fact for fact in story.events(ev.TaskPaused, ev.TaskInterrupted, ev.TaskStarted)]
+        before = [fact for fact in moves if fact.at_us < call.at_us]
+        if before and not isinstance(before[-1].event, ev.TaskStarted):
+            yield f"{story.id} {call.path}: called at {call.at_us} µs while held by event {before[-1].seq}"
+
+
+@check
+def recorded_outputs_are_what_tools_answered(case: Case) -> Iterator[str]:
+    for story in case.told.stories.values():
+        for fact in story.events(ev.StepCompleted):
+            event: Any = fact.event
+            calls = case.told.calls.get((story.id, event.path), [])
+            if event.by or event.cached or not calls:
+                continue
+            answers = [call.output for call in calls if call.phase == "answered" and call.attempt == event.attempt]
+            output = msgspec.json.decode(event.output)
+            if isinstance(output, dict) and "holdfast" in output:
+                continue  # a large value: its blob is checked when it is read
+            if output not in answers and not str(output).startswith("found "):
+                yield f"{story.id} {event.path}: event {fact.seq} records {output!r}, its tool answered {answers!r}"
+
+
+@check
+def a_replay_sees_what_was_recorded(case: Case) -> Iterator[str]:
+    """A program is given the recorded outcome, whenever and wherever it runs again."""
+    for line in case.played.history.of(Saw):
+        story = case.told.stories[line.execution_id]
+        if story.holder(line.at_us) != line.process:
+            continue  # it was taken over and does not know it yet; nothing it does is recorded
+        for fact in story.of_path(line.path):
+            if isinstance(fact.event, ev.StepCompleted) and fact.at_us < line.at_us:
+                recorded = msgspec.json.decode(fact.event.output)
+                if recorded != line.output and not isinstance(recorded, dict):
+                    yield f"{story.id} {line.path}: recorded {recorded!r}, the program was given {line.output!r}"
+
+
+@check
+def a_list_of_items_is_made_once(case: Case) -> Iterator[str]:
+    for story in case.told.stories.values():
+        lists: dict[str, bytes] = {}
+        for fact in story.events(ev.StepStarted):
+            event: Any = fact.event
+            items = bytes(event.arguments)
+            if event.kind == "for_each" and lists.setdefault(event.path, items) != items:
+                yield f"{story.id} {event.path}: event {fact.seq} has other items than before"

@@ -1,0 +1,138 @@
+"""The journals of all executions, as the witness pieced them together from the commits, without asking the store.
+
+The checks read these stories; they decide nothing from what the store or the engine says about itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+
+from holdfast.core.commands import Answer, Command
+from holdfast.core.events import AnyEvent
+from holdfast.journal.codec import Row, decode
+from holdfast.journal.store import Claim, Entry, Head, NewExecution
+from holdfast.testing.simulator.history import Called, Committed, History
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One event as it became durable: when, and when the process that wrote it heard of that."""
+
+    seq: int
+    event: AnyEvent
+    row: Row
+    at_us: int
+    heard_us: int | None
+    process: str
+    epoch: int
+
+
+class Hold(msgspec.Struct):
+    """A stretch of time in which a process was the driver."""
+
+    process: str
+    epoch: int
+    from_us: int
+    to_us: int | None = None
+    to_drive: bool = True
+    taken_over: bool = False
+
+
+class Story(msgspec.Struct):
+    """Everything the witness knows of one execution."""
+
+    id: str
+    head: Head
+    facts: list[Fact] = []
+    holds: list[Hold] = []
+    wrongs: list[tuple[str, str]] = []  # (check, what was wrong), noticed while writing down
+
+    def holder(self, at_us: int) -> str:
+        """The process that drove it at this moment."""
+        for hold in reversed(self.holds):
+            if hold.from_us <= at_us and (hold.to_us is None or at_us <= hold.to_us):
+                return hold.process
+        return ""
+
+    def events(self, *kinds: type[Any]) -> list[Fact]:
+        return [fact for fact in self.facts if isinstance(fact.event, kinds)]
+
+    def of_path(self, path: str) -> list[Fact]:
+        return [fact for fact in self.facts if getattr(fact.event, "path", None) == path]
+
+
+class Testimony(msgspec.Struct):
+    stories: dict[str, Story] = {}
+    commands: dict[str, Command] = {}
+    answers: dict[str, list[tuple[int, Answer]]] = {}
+    calls: dict[tuple[str, str], list[Called]] = {}  # by execution and path
+
+
+def testify(history: History) -> Testimony:
+    told = Testimony()
+    answers: dict[str, list[tuple[int, Answer]]] = defaultdict(list)
+    for line in history.of(Committed):
+        for write, result in zip(line.writes, line.results, strict=True):
+            match write:
+                case NewExecution() if result.ok:
+                    _create(told, write, line)
+                case Claim() if result.ok:
+                    _claim(told.stories[write.execution_id], write, result.epoch, line)
+                case Command() if result.ok:
+                    told.commands[write.id] = write
+                case Entry() if result.ok:
+                    _append(told, write, line)
+                    for answer in write.answers:
+                        answers[answer.command_id].append((line.at_us, answer))
+                case _:
+                    pass
+    told.answers = dict(answers)
+    for call in history.of(Called):
+        told.calls.setdefault((call.execution_id, call.path), []).append(call)
+    return told
+
+
+def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
+    if new.head.id in told.stories:
+        return
+    story = Story(id=new.head.id, head=new.head)
+    told.stories[story.id] = story
+    if new.head.driver:
+        story.holds.append(Hold(line.process, new.head.epoch, line.at_us))
+    _write_down(story, new.rows, new.head.epoch, line)
+
+
+def _claim(story: Story, claim: Claim, epoch: int, line: Committed) -> None:
+    before = story.holds[-1] if story.holds else None
+    if epoch != (before.epoch if before else 0) + 1:
+        story.wrongs.append(("only_the_driver_appends", f"epoch {epoch} follows {before.epoch if before else 0}"))
+    if before is not None and before.to_us is None:
+        before.to_us = line.at_us
+    hold = Hold(line.process, epoch, line.at_us, to_drive=claim.to_drive, taken_over=bool(claim.replacing))
+    story.holds.append(hold)
+
+
+def _append(told: Testimony, entry: Entry, line: Committed) -> None:
+    story = told.stories[entry.execution_id]
+    hold = story.holds[-1] if story.holds else None
+    if hold is None or hold.to_us is not None or (hold.epoch, hold.process) != (entry.epoch, line.process):
+        text = f"{line.process} appended with epoch {entry.epoch} while the driver was {hold}"
+        story.wrongs.append(("only_the_driver_appends", text))
+    _write_down(story, entry.rows, entry.epoch, line)
+    for new in entry.creates:
+        _create(told, new, line)
+    for command in entry.posts:
+        told.commands.setdefault(command.id, command)
+    if entry.release and hold is not None:
+        hold.to_us = line.at_us
+
+
+def _write_down(story: Story, rows: list[Row], epoch: int, line: Committed) -> None:
+    for row in rows:
+        expected = story.facts[-1].seq + 1 if story.facts else 1
+        if row.seq != expected:
+            story.wrongs.append(("numbers_without_gaps", f"event {row.seq} came where {expected} should be"))
+        fact = Fact(row.seq, decode(row), row, line.at_us, line.acknowledged_us, line.process, epoch)
+        story.facts.append(fact)
