@@ -216,7 +216,7 @@ class _Runner:
         run.append(self._started(started_at, number, tool, fallback, arguments, step))
         if effect != "read" or run.log.ahead() > RUN_AHEAD_EVENTS_MAX:
             # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens.
-            await run.durable()
+            await self._durable(number, started_at)
         call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
         if run.state.id in run.services.feed.watched:
             run.voice.call(call_, tool.name, arguments)
@@ -251,6 +251,14 @@ class _Runner:
             run.append(completed, cached=self._to_cache(output))
         else:
             run.append(completed)
+
+    async def _durable(self, number: int, started_at: int) -> None:
+        try:
+            await self.run.durable()
+        except asyncio.CancelledError:
+            if self.run.cause is None and self.run.log.error is None:
+                self._interrupted(number, started_at)  # whatever its effect: the tool was never called
+            raise
 
     def _cut_off(self, effect: Effect, number: int, started_at: int) -> None:
         """The program cancelled its own step, as when another branch failed. (If all is cut, the driver records it.)"""

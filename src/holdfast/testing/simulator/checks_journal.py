@@ -12,11 +12,10 @@ from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.core.lifecycle import NEW, STEP_MOVES, TASK_MOVES
 from holdfast.journal.codec import CHAIN_START, link, make_snapshot, open_snapshot
-from holdfast.testing.simulator.verdict import Case, check
+from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.witness import Story
 
 
-@check
 def numbers_without_gaps(case: Case) -> Iterator[str]:
     """Every durable event has the next number, and the store keeps exactly what was committed."""
     for story in case.told.stories.values():
@@ -26,14 +25,12 @@ def numbers_without_gaps(case: Case) -> Iterator[str]:
             yield f"{story.id}: {len(story.facts)} events were committed, the store has {len(kept)} or others"
 
 
-@check
 def only_the_driver_appends(case: Case) -> Iterator[str]:
     """No append without the current epoch, and every claim raises it by one."""
     for story in case.told.stories.values():
         yield from (f"{story.id}: {text}" for name, text in story.wrongs if name == "only_the_driver_appends")
 
 
-@check
 def the_chain_holds(case: Case) -> Iterator[str]:
     for story in case.told.stories.values():
         chain = CHAIN_START
@@ -44,7 +41,6 @@ def the_chain_holds(case: Case) -> Iterator[str]:
                 break
 
 
-@check
 def statuses_move_along_the_table(case: Case) -> Iterator[str]:
     """Executions and steps move only along the tables, and what lists show is what the journal says."""
     for story in case.told.stories.values():
@@ -58,7 +54,7 @@ def statuses_move_along_the_table(case: Case) -> Iterator[str]:
                 status = move.to
             move = STEP_MOVES.get(kind)
             if move is not None:
-                path = fact.event.path  # type: ignore[union-attr]
+                path = str(getattr(fact.event, "path", ""))
                 if steps.get(path, "pending") not in move.frm:
                     yield f"{story.id}: event {fact.seq} {kind} {path} while {steps.get(path, 'pending')}"
                 steps[path] = move.to
@@ -67,7 +63,6 @@ def statuses_move_along_the_table(case: Case) -> Iterator[str]:
             yield f"{story.id} is {status} after {len(story.facts)} events, the list says {head.status}, {head.seq}"
 
 
-@check
 def each_status_is_entered_by_one_kind_of_event(case: Case) -> Iterator[str]:
     """What a driver writes into the list when the status moves is what that event's kind enters, and no other does."""
     entered: dict[str, set[str]] = {}
@@ -83,7 +78,6 @@ def each_status_is_entered_by_one_kind_of_event(case: Case) -> Iterator[str]:
             yield f"{status} was entered by {', '.join(sorted(kinds))}"
 
 
-@check
 def time_never_goes_back(case: Case) -> Iterator[str]:
     for story in case.told.stories.values():
         last = 0
@@ -93,7 +87,6 @@ def time_never_goes_back(case: Case) -> Iterator[str]:
             last = fact.event.at
 
 
-@check
 def a_prefix_and_the_rest_fold_to_the_whole(case: Case) -> Iterator[str]:
     """Folding from a snapshot taken anywhere gives the same state as folding everything."""
     for story in case.told.stories.values():
@@ -119,7 +112,6 @@ def _written(state: Execution) -> bytes:
     return msgspec.json.encode(state, order="deterministic")
 
 
-@check
 def waiting_means_that_nothing_runs(case: Case) -> Iterator[str]:
     for story in case.told.stories.values():
         state = Execution(id=story.id)
@@ -133,7 +125,16 @@ def waiting_means_that_nothing_runs(case: Case) -> Iterator[str]:
                     yield f"{story.id}: event {fact.seq} says it waits for nothing"
 
 
-@check
+def an_end_leaves_nothing_running(case: Case) -> Iterator[str]:
+    for story in case.told.stories.values():
+        state = Execution(id=story.id)
+        for fact in story.facts:
+            apply(state, fact.event, fact.seq)
+        running = [step.path for step in state.running_steps() if step.kind in ("tool", "code")]
+        if state.is_ended and running:
+            yield f"{story.id} is {state.status} while {', '.join(running)} runs"
+
+
 def only_a_person_ends_an_interrupt(case: Case) -> Iterator[str]:
     """What was interrupted stays so until somebody resumes or stops it; a pause also ends at its limit."""
     for story in case.told.stories.values():
@@ -151,3 +152,17 @@ def only_a_person_ends_an_interrupt(case: Case) -> Iterator[str]:
                     held = ""
                 case _:
                     pass
+
+
+CHECKS: tuple[Check, ...] = (
+    numbers_without_gaps,
+    only_the_driver_appends,
+    the_chain_holds,
+    statuses_move_along_the_table,
+    each_status_is_entered_by_one_kind_of_event,
+    time_never_goes_back,
+    a_prefix_and_the_rest_fold_to_the_whole,
+    waiting_means_that_nothing_runs,
+    an_end_leaves_nothing_running,
+    only_a_person_ends_an_interrupt,
+)

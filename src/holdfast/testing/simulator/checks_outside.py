@@ -11,15 +11,15 @@ import msgspec
 from holdfast.core import events as ev
 from holdfast.core.lifecycle import ENDS
 from holdfast.journal.store import TOO_LATE
+from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.history import Called, HandedIn, Ordered, Returned, Trouble, Watched
-from holdfast.testing.simulator.verdict import Case, check
 from holdfast.testing.simulator.witness import Story
 
 _TASK_ENDS = (ev.TaskCompleted, ev.TaskError, ev.TaskStopped)
+HEARD_WITHIN_US = 60_000_000  # a parent that ended this soon after its child need not have heard of it
 _DECIDED = (ev.ApprovalGranted, ev.ApprovalDenied, ev.ApprovalExpired, ev.RequestAnswered)
 
 
-@check
 def everything_ends_once_nothing_breaks(case: Case) -> Iterator[str]:
     """Every execution that can progress does: none is stuck after the faults have stopped."""
     for story in case.told.stories.values():
@@ -30,13 +30,11 @@ def everything_ends_once_nothing_breaks(case: Case) -> Iterator[str]:
             yield f"{story.id} ({head.title or head.name}) is still {head.status} {reasons}{why}"
 
 
-@check
 def nobody_complains(case: Case) -> Iterator[str]:
     """No exception escapes, the engine logs no error about itself, and a closed engine holds nothing."""
     yield from (line.text for line in case.played.history.of(Trouble))
 
 
-@check
 def a_key_is_one_execution(case: Case) -> Iterator[str]:
     ids: dict[str, set[str]] = defaultdict(set)
     for line in case.played.history.of(HandedIn):
@@ -50,7 +48,6 @@ def a_key_is_one_execution(case: Case) -> Iterator[str]:
     yield from (f"{key} became {len(found)} executions" for key, found in ids.items() if len(found) > 1)
 
 
-@check
 def watchers_see_every_event_in_order(case: Case) -> Iterator[str]:
     """Exactly the durable events, from the first to the last, none before it was on disk."""
     seen: dict[tuple[str, str], list[Watched]] = defaultdict(list)
@@ -67,15 +64,14 @@ def watchers_see_every_event_in_order(case: Case) -> Iterator[str]:
                 yield f"{watcher} was shown another event {fact.seq} of {execution_id} than was recorded"
 
 
-@check
 def results_are_durable_before_they_are_told(case: Case) -> Iterator[str]:
     for line in case.played.history.of(Returned):
         story = case.told.stories[line.execution_id]
         ends = story.events(*_TASK_ENDS)
-        if not ends or ends[0].at_us > line.at_us:
+        if not ends or ends[0][0].at_us > line.at_us:
             yield f"{line.execution_id}: its end was told before it was durable"
             continue
-        end: Any = ends[0].event
+        end = ends[0][1]
         told = {"completed": "task:completed", "ExecutionFailed": "task:error", "ExecutionStopped": "task:stopped"}
         if ev.name_of(end) != told[line.status]:
             yield f"{line.execution_id}: {line.status} was told, {ev.name_of(end)} was recorded"
@@ -88,7 +84,6 @@ def _same(recorded: msgspec.Raw, told: Any) -> bool:
     return value == told or (isinstance(value, dict) and "holdfast" in value)
 
 
-@check
 def every_command_gets_one_answer(case: Case) -> Iterator[str]:
     """Exactly one, the same for everybody who asks, and only after it is durable."""
     told = case.told
@@ -109,7 +104,6 @@ def every_command_gets_one_answer(case: Case) -> Iterator[str]:
             yield f"{line.command_id} was told {line.answer}, recorded was {answers[0][1]}"
 
 
-@check
 def a_command_acts_once(case: Case) -> Iterator[str]:
     """As many events from outside as commands that brought one, and each request decided once."""
     applied: Counter[str] = Counter()
@@ -121,18 +115,17 @@ def a_command_acts_once(case: Case) -> Iterator[str]:
         received = len(story.events(ev.EventReceived))
         if received != applied[story.id]:
             yield f"{story.id}: {applied[story.id]} events were sent and applied, {received} were received"
-        decided = Counter(fact.event.request_id for fact in story.events(*_DECIDED))  # type: ignore[union-attr]
+        decided = Counter(event.request_id for _, event in story.events(*_DECIDED))
         yield from (f"{story.id}: {name} was decided {count} times" for name, count in decided.items() if count > 1)
 
 
-@check
 def parent_and_child_agree(case: Case) -> Iterator[str]:
     told = case.told
     for story in told.stories.values():
-        started = {fact.event.path: fact.event.child_id for fact in story.events(ev.ChildStarted)}  # type: ignore[union-attr]
+        started = {event.path: event.child_id for _, event in story.events(ev.ChildStarted)}
         if len(started) != len(story.events(ev.ChildStarted)):
             yield f"{story.id}: a step started more than one child"
-        ended = {fact.event.child_id: fact.event for fact in story.events(ev.ChildEnded)}  # type: ignore[union-attr]
+        ended = {event.child_id: event for _, event in story.events(ev.ChildEnded)}
         for path, child_id in started.items():
             child = told.stories.get(child_id)
             if child is None:
@@ -141,25 +134,24 @@ def parent_and_child_agree(case: Case) -> Iterator[str]:
                 yield from _agree(story, child, ended.get(child_id))
         if story.head.parent_id:
             parent = told.stories[story.head.parent_id]
-            if not any(fact.event.child_id == story.id for fact in parent.events(ev.ChildStarted)):  # type: ignore[union-attr]
+            if not any(event.child_id == story.id for _, event in parent.events(ev.ChildStarted)):
                 yield f"{story.id}: its parent does not know it"
 
 
-def _agree(story: Story, child: Story, heard: Any) -> Iterator[str]:
+def _agree(story: Story, child: Story, heard: ev.ChildEnded | None) -> Iterator[str]:
     ends = child.events(*_TASK_ENDS)
     if not ends:
         return  # said by the check of progress
-    end: Any = ends[0].event
+    fact, end = ends[0]
     status = {"task:completed": "completed", "task:error": "failed", "task:stopped": "stopped"}[ev.name_of(end)]
     if heard is None:
         own = story.events(*_TASK_ENDS)
-        if not own or own[0].at_us > ends[0].at_us + 60_000_000:
+        if not own or own[0][0].at_us > fact.at_us + HEARD_WITHIN_US:
             yield f"{story.id}: never heard that its child {child.id} {status}"
-    elif heard.status != status or (status == "completed" and heard.output != end.output):
+    elif heard.status != status or (isinstance(end, ev.TaskCompleted) and heard.output != end.output):
         yield f"{story.id}: heard that its child {child.id} {heard.status}, it {status}"
 
 
-@check
 def concurrency_keys_are_kept(case: Case) -> Iterator[str]:
     """Never more drivers under one concurrency key than its limit."""
     moments: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -178,10 +170,23 @@ def concurrency_keys_are_kept(case: Case) -> Iterator[str]:
                 break
 
 
-@check
 def nobody_hears_the_dead(case: Case) -> Iterator[str]:
     """Of the witness itself: no line of a process after its death, or the other checks mean nothing."""
     died = {line.process: line.at_us for line in case.played.history.lines if getattr(line, "text", "") == "died"}
     for line in case.played.history.lines:
         if isinstance(line, Called | Watched) and line.at_us > died.get(line.process, line.at_us):
             yield f"{line.process} was heard at {line.at_us} µs, after its death"
+
+
+CHECKS: tuple[Check, ...] = (
+    everything_ends_once_nothing_breaks,
+    nobody_complains,
+    a_key_is_one_execution,
+    watchers_see_every_event_in_order,
+    results_are_durable_before_they_are_told,
+    every_command_gets_one_answer,
+    a_command_acts_once,
+    parent_and_child_agree,
+    concurrency_keys_are_kept,
+    nobody_hears_the_dead,
+)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES
+from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.history import Called, Saw
-from holdfast.testing.simulator.verdict import Case, check
 from holdfast.testing.simulator.witness import Fact, Story, Testimony
 
 _TASK_ENDS = (ev.TaskCompleted, ev.TaskError, ev.TaskStopped)
@@ -25,7 +26,6 @@ def _calls(told: Testimony, phase: str = "called") -> Iterator[tuple[Story, Call
                 yield told.stories[execution_id], call
 
 
-@check
 def a_completed_step_never_runs_again(case: Case) -> Iterator[str]:
     """Once an outcome is durable, its driver never calls the tool for it again."""
     for story, call in _calls(case.told):
@@ -38,7 +38,6 @@ def a_completed_step_never_runs_again(case: Case) -> Iterator[str]:
             yield f"{story.id} {call.path}: called at {call.at_us} µs, and had ended with event {ended[0].seq}"
 
 
-@check
 def each_attempt_calls_its_tool_once(case: Case) -> Iterator[str]:
     """Only reads may be called again under the same number: their start may have been lost with the process."""
     for (execution_id, path), calls in case.told.calls.items():
@@ -48,16 +47,14 @@ def each_attempt_calls_its_tool_once(case: Case) -> Iterator[str]:
                 yield f"{execution_id} {path}: attempt {attempt} called its tool {count} times"
 
 
-@check
 def a_once_step_runs_again_only_when_allowed(case: Case) -> Iterator[str]:
     """Between two attempts of a `once` step stands a failure without effect, a written retry, a policy or a person."""
     for story in case.told.stories.values():
-        for path in {fact.event.path for fact in story.events(ev.StepStarted)}:  # type: ignore[union-attr]
+        for path in dict.fromkeys(event.path for _, event in story.events(ev.StepStarted)):
             facts = [*story.of_path(path), *_answers(story, path)]
             facts.sort(key=lambda fact: fact.seq)
-            starts = [fact for fact in facts if isinstance(fact.event, ev.StepStarted)]
-            for one, other in zip(starts, starts[1:], strict=False):
-                started: Any = one.event
+            starts = [(fact, event) for fact, event in story.events(ev.StepStarted) if event.path == path]
+            for (one, started), (other, _) in pairwise(starts):
                 between = [fact.event for fact in facts if one.seq < fact.seq < other.seq]
                 if started.effect == "once" and started.kind == "tool" and not _is_allowed(started, between):
                     yield f"{story.id} {path}: attempt {started.attempt} (event {one.seq}) was followed by another"
@@ -65,18 +62,14 @@ def a_once_step_runs_again_only_when_allowed(case: Case) -> Iterator[str]:
 
 def _answers(story: Story, path: str) -> list[Fact]:
     asked = {
-        fact.event.request.id  # type: ignore[union-attr]
-        for fact in story.events(ev.RequestOpened, ev.ApprovalRequested)
-        if fact.event.request.path == path  # type: ignore[union-attr]
+        event.request.id
+        for _, event in story.events(ev.RequestOpened, ev.ApprovalRequested)
+        if event.request.path == path
     }
-    return [
-        fact
-        for fact in story.events(ev.RequestAnswered, ev.ApprovalGranted)
-        if fact.event.request_id in asked  # type: ignore[union-attr]
-    ]
+    return [fact for fact, event in story.events(ev.RequestAnswered, ev.ApprovalGranted) if event.request_id in asked]
 
 
-def _is_allowed(started: ev.StepStarted, between: list[ev.Event]) -> bool:
+def _is_allowed(started: ev.StepStarted, between: Sequence[ev.Event]) -> bool:
     for event in between:
         match event:
             case ev.StepRetrying() if event.failure.happened in ("nothing", "known"):
@@ -85,17 +78,17 @@ def _is_allowed(started: ev.StepStarted, between: list[ev.Event]) -> bool:
                 return True
             case ev.StepInDoubt() if started.tool in _BRAVE:
                 return True
+            case ev.StepInterrupted():
+                return True  # cut off before its tool was called, or the next check says so
             case _:
                 pass
     return False
 
 
-@check
 def what_is_unknown_is_in_doubt(case: Case) -> Iterator[str]:
     """A `once` attempt that was cut off or whose answer was lost is never retried or failed as if nothing had been."""
     for story in case.told.stories.values():
-        for fact in story.events(ev.StepRetrying, ev.StepInterrupted):
-            event: Any = fact.event
+        for fact, event in story.events(ev.StepRetrying, ev.StepInterrupted):
             calls = case.told.calls.get((story.id, event.path), [])
             mine = [call for call in calls if call.attempt == event.attempt and call.effect == "once"]
             if not any(call.phase == "called" and call.at_us <= fact.at_us for call in mine):
@@ -106,14 +99,13 @@ def what_is_unknown_is_in_doubt(case: Case) -> Iterator[str]:
                 yield f"{story.id} {event.path}: event {fact.seq} tries again though nobody knows what happened"
 
 
-def _was_doubted(story: Story, event: Any, before: int) -> bool:
+def _was_doubted(story: Story, event: ev.StepRetrying, before: int) -> bool:
     return any(
         isinstance(fact.event, ev.StepInDoubt) and fact.event.attempt == event.attempt and fact.seq < before
         for fact in story.of_path(event.path)
     )
 
 
-@check
 def intents_are_durable_before_effects(case: Case) -> Iterator[str]:
     """Before an idempotent or once tool is called, its start is on disk and its process knows it."""
     for story, call in _calls(case.told):
@@ -131,7 +123,6 @@ def intents_are_durable_before_effects(case: Case) -> Iterator[str]:
             yield f"{story.id} {call.path}: attempt {call.attempt} called {call.tool} before its start was durable"
 
 
-@check
 def keys_are_one_per_step(case: Case) -> Iterator[str]:
     """The idempotency key is the same for all attempts of a step, and no other step has it."""
     owners: dict[str, tuple[str, str]] = {}
@@ -145,43 +136,38 @@ def keys_are_one_per_step(case: Case) -> Iterator[str]:
                 yield f"{execution_id} {path} and {owner} share the key {key}"
 
 
-@check
 def nothing_begins_after_the_end(case: Case) -> Iterator[str]:
     for story, call in _calls(case.told):
-        for fact in story.events(*_TASK_ENDS):
+        for fact, _ in story.events(*_TASK_ENDS):
             if fact.process == call.process and fact.at_us < call.at_us:
                 yield f"{story.id} {call.path}: called at {call.at_us} µs, after the end at {fact.at_us} µs"
 
 
-@check
 def nothing_with_an_effect_begins_while_held(case: Case) -> Iterator[str]:
     """A paused or interrupted execution finishes what runs, and begins nothing."""
     for story, call in _calls(case.told):
         if call.effect == "read" or story.holder(call.at_us) != call.process:
             continue
-        moves = [fact for fact in story.events(ev.TaskPaused, ev.TaskInterrupted, ev.TaskStarted)]
-        before = [fact for fact in moves if fact.at_us < call.at_us]
+        moves = story.events(ev.TaskPaused, ev.TaskInterrupted, ev.TaskStarted)
+        before = [fact for fact, _ in moves if fact.at_us < call.at_us]
         if before and not isinstance(before[-1].event, ev.TaskStarted):
             yield f"{story.id} {call.path}: called at {call.at_us} µs while held by event {before[-1].seq}"
 
 
-@check
 def recorded_outputs_are_what_tools_answered(case: Case) -> Iterator[str]:
     for story in case.told.stories.values():
-        for fact in story.events(ev.StepCompleted):
-            event: Any = fact.event
+        for fact, event in story.events(ev.StepCompleted):
             calls = case.told.calls.get((story.id, event.path), [])
             if event.by or event.cached or not calls:
                 continue
             answers = [call.output for call in calls if call.phase == "answered" and call.attempt == event.attempt]
-            output = msgspec.json.decode(event.output)
-            if isinstance(output, dict) and "holdfast" in output:
+            output: Any = msgspec.json.decode(event.output)
+            if isinstance(output, dict):
                 continue  # a large value: its blob is checked when it is read
             if output not in answers and not str(output).startswith("found "):
                 yield f"{story.id} {event.path}: event {fact.seq} records {output!r}, its tool answered {answers!r}"
 
 
-@check
 def a_replay_sees_what_was_recorded(case: Case) -> Iterator[str]:
     """A program is given the recorded outcome, whenever and wherever it runs again."""
     for line in case.played.history.of(Saw):
@@ -195,12 +181,25 @@ def a_replay_sees_what_was_recorded(case: Case) -> Iterator[str]:
                     yield f"{story.id} {line.path}: recorded {recorded!r}, the program was given {line.output!r}"
 
 
-@check
 def a_list_of_items_is_made_once(case: Case) -> Iterator[str]:
     for story in case.told.stories.values():
         lists: dict[str, bytes] = {}
-        for fact in story.events(ev.StepStarted):
-            event: Any = fact.event
+        for fact, event in story.events(ev.StepStarted):
             items = bytes(event.arguments)
             if event.kind == "for_each" and lists.setdefault(event.path, items) != items:
                 yield f"{story.id} {event.path}: event {fact.seq} has other items than before"
+
+
+CHECKS: tuple[Check, ...] = (
+    a_completed_step_never_runs_again,
+    each_attempt_calls_its_tool_once,
+    a_once_step_runs_again_only_when_allowed,
+    what_is_unknown_is_in_doubt,
+    intents_are_durable_before_effects,
+    keys_are_one_per_step,
+    nothing_begins_after_the_end,
+    nothing_with_an_effect_begins_while_held,
+    recorded_outputs_are_what_tools_answered,
+    a_replay_sees_what_was_recorded,
+    a_list_of_items_is_made_once,
+)

@@ -4,7 +4,7 @@ interpret a random script, so that one registered function stands for all of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
@@ -172,5 +172,8 @@ def _inputs(kind: str, rest: list[Any]) -> dict[str, Any]:
     return {"script": rest[0]} if kind == "child" else {}
 
 
-def _branch(script: Script, see: See) -> Any:
-    return lambda inner: _play(inner, script, see)
+def _branch(script: Script, see: See) -> Callable[[Context], Awaitable[Any]]:
+    async def branch(inner: Context) -> list[Any]:
+        return await _play(inner, script, see)
+
+    return branch

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import msgspec
 
+from holdfast.testing.simulator import checks_journal, checks_outside, checks_steps
+from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.play import Played
-from holdfast.testing.simulator.witness import Testimony, testify
+from holdfast.testing.simulator.witness import testify
 
-Check = Callable[["Case"], Iterator[str]]
-CHECKS: dict[str, Check] = {}
-
-
-class Case(msgspec.Struct):
-    """What a check may look at."""
-
-    played: Played
-    told: Testimony
+CHECKS: dict[str, Check] = {
+    check.__name__: check for check in (*checks_journal.CHECKS, *checks_steps.CHECKS, *checks_outside.CHECKS)
+}
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -28,17 +22,6 @@ class Violation(msgspec.Struct, frozen=True):
         return f"{self.check}: {self.text}"
 
 
-def check(function: Check) -> Check:
-    """A check is a generator of sentences that say what is wrong; its name says what it proves."""
-    CHECKS[function.__name__] = function
-    return function
-
-
 def judge(played: Played) -> list[Violation]:
-    from holdfast.testing.simulator import checks_journal, checks_outside, checks_steps  # noqa: F401 -- they register
-
     case = Case(played, testify(played.history))
-    found: list[Violation] = []
-    for name, function in CHECKS.items():
-        found.extend(Violation(name, text) for text in function(case))
-    return found
+    return [Violation(name, text) for name, check in CHECKS.items() for text in check(case)]

@@ -6,15 +6,17 @@ The checks read these stories; they decide nothing from what the store or the en
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.core.commands import Answer, Command
-from holdfast.core.events import AnyEvent
+from holdfast.core.events import AnyEvent, Event
 from holdfast.journal.codec import Row, decode
 from holdfast.journal.store import Claim, Entry, Head, NewExecution
 from holdfast.testing.simulator.history import Called, Committed, History
+
+E = TypeVar("E", bound=Event)
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -56,8 +58,9 @@ class Story(msgspec.Struct):
                 return hold.process
         return ""
 
-    def events(self, *kinds: type[Any]) -> list[Fact]:
-        return [fact for fact in self.facts if isinstance(fact.event, kinds)]
+    def events(self, *kinds: type[E]) -> list[tuple[Fact, E]]:
+        """The events of these kinds, each with its fact."""
+        return [(fact, fact.event) for fact in self.facts if isinstance(fact.event, kinds)]
 
     def of_path(self, path: str) -> list[Fact]:
         return [fact for fact in self.facts if getattr(fact.event, "path", None) == path]

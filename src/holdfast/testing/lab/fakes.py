@@ -1,0 +1,176 @@
+"""Fake tools: they answer as a test says, remember how they were called, and take the place of a real tool's calls.
+
+A fake of a real tool keeps the real one's signature, effect and limits, so that a wrong argument is found in the lab as
+it would be in the world. Its hooks are the lab's: nothing of the real tool runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+import msgspec
+
+from holdfast.core.durations import parse_duration
+from holdfast.core.errors import InvalidCall, UsageError
+from holdfast.core.policy import Effect
+from holdfast.testing.lab.errors import LabError
+from holdfast.tools.call import Call, DidNotHappen, Happened, Verdict
+from holdfast.tools.tool import Tool, tool
+from holdfast.tools.wording import Mistake
+
+Raises = BaseException | type[BaseException]
+AnyTool = Tool[..., Any]
+
+
+class ToolCall(msgspec.Struct, kw_only=True):
+    """One call that reached a tool. `cut` means that its process was killed before the tool had answered."""
+
+    tool: str
+    path: str
+    arguments: dict[str, Any]
+    key: str
+    attempt: int
+    execution_id: str
+    at_s: float
+    effect: str
+    ended: Literal["returned", "raised", "cut"] = "cut"
+    output: Any = None
+    error: str = ""
+
+
+class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    returns: Any = None
+    raises: Raises | Sequence[Raises] = ()
+    does: Callable[..., Any] | None = None
+    takes: float | str = 0.0
+    effect: Effect | None = None
+
+
+class Fake:
+    """`calls` are those of the last run."""
+
+    def __init__(self, name: str, real: AnyTool | None, options: FakeOptions) -> None:
+        self.name = name
+        self.calls: list[ToolCall] = []
+        self._options = options
+        self._real = real
+        self._takes_s = parse_duration(options.takes)
+        self._raised = 0
+        self._answered: dict[str, Any] = {}
+        self._made: dict[int, AnyTool] = {}
+        if options.does is not None and not callable(options.does):
+            raise LabError(f"the fake {name}: does= takes a function, not {options.does!r}; returns= takes a value")
+
+    def __repr__(self) -> str:
+        return f"<fake {self.name}, called {len(self.calls)} times>"
+
+    def begin(self) -> None:
+        """A new run: nothing was called yet."""
+        self.calls = []
+        self._raised = 0
+        self._answered = {}
+
+    def tool_for(self, real: AnyTool | None = None) -> AnyTool:
+        """The fake as a tool, in the shape of the real one if that is known."""
+        known = real or self._real
+        if id(known) not in self._made:
+            made = self._alone() if known is None else self._shaped_like(known)
+            made.verify(self._truth)
+            self._made[id(known)] = made
+        return self._made[id(known)]
+
+    def _shaped_like(self, real: AnyTool) -> AnyTool:
+        made = copy.copy(real)
+        made.effect = self._options.effect or real.effect
+        made.requires = ()
+        if real.can_refresh:
+            made.refresh(_nothing_to_refresh)
+        return made
+
+    def _alone(self) -> AnyTool:
+        function = self._options.does or _without_signature
+        made = tool(name=self.name, effect=self._options.effect or "once")(function)
+        try:
+            if self._options.does is not None and made.signature:
+                return made
+        except UsageError:
+            pass  # it takes what it gets, such as **arguments
+        made.__dict__["signature"] = _AnyArguments(self.name)
+        return made
+
+    async def answer(self, arguments: dict[str, Any], call: Call, effect: str) -> Any:
+        """What the tool would return. An idempotent one, called again with the same key, gives the same answer."""
+        if self._takes_s:
+            await asyncio.sleep(self._takes_s)
+        if effect == "idempotent" and call.key in self._answered:
+            return self._answered[call.key]
+        self._raise_if_told()
+        value = self._options.returns
+        if self._options.does is not None:
+            value = self._options.does(**arguments, **_call_wanted(self._options.does, call))
+            if inspect.isawaitable(value):
+                value = await value
+        self._answered[call.key] = value
+        return value
+
+    def _raise_if_told(self) -> None:
+        told = self._options.raises
+        if isinstance(told, BaseException | type):
+            raise told
+        if self._raised < len(told):
+            self._raised += 1
+            raise told[self._raised - 1]
+
+    async def _truth(self, call: Call, arguments: dict[str, Any]) -> Verdict:
+        return Happened(self._answered[call.key]) if call.key in self._answered else DidNotHappen()
+
+
+def _call_wanted(function: Callable[..., Any], call: Call) -> dict[str, Call]:
+    return {name: call for name in _call_parameters(function)}
+
+
+@functools.lru_cache(maxsize=256)
+def _call_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    annotations = (Call, "Call", "holdfast.Call")
+    return tuple(p.name for p in inspect.signature(function).parameters.values() if p.annotation in annotations)
+
+
+def _without_signature() -> None: ...
+
+
+async def _nothing_to_refresh(call: Call, arguments: dict[str, Any]) -> None: ...
+
+
+class _AnyArguments:
+    """The signature of a fake about which nothing is known but its name."""
+
+    call_parameter = ""
+    positional_only: tuple[str, ...] = ()
+    return_type = Any
+    return_decoder = None
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self.parameters: dict[str, Any] = {}
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if args:
+            raise InvalidCall(f"the fake {self._owner} does not know its parameters; name the arguments")
+        return dict(kwargs)
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(arguments)
+
+    def check(self, arguments: Mapping[str, Any], dynamic: frozenset[str] = frozenset()) -> list[Mistake]:
+        return []
+
+    def schema(self) -> dict[str, Any]:
+        return cast("dict[str, Any]", {"type": "object"})
+
+    def digest(self, name: str, version: str) -> str:
+        return ""

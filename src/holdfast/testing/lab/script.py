@@ -1,0 +1,181 @@
+"""What people and the outside do during a run: answers to requests, events, and commands at given moments.
+
+Everything in a script must be used: an answer that nobody asked for is a mistake in the test, or in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core import events as ev
+from holdfast.core.durations import parse_duration
+from holdfast.core.errors import UsageError
+from holdfast.core.suggest import did_you_mean
+from holdfast.testing.lab.errors import LabError
+from holdfast.testing.lab.points import Moment, parse_moment
+from holdfast.tools.values import encode
+
+HOLDING = ("pause", "resume", "interrupt", "stop")
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A command, as somebody gives it."""
+
+    verb: str
+    arguments: dict[str, Any] = {}
+
+
+class Later(msgspec.Struct, frozen=True):
+    """Something that is said a while after it was asked for."""
+
+    delay_s: float
+    what: Any
+
+
+def raw(value: Any) -> Raw:
+    return Raw(encode(value, "the value"))
+
+
+def approve(*, arguments: Mapping[str, Any] | None = None, why: str = "", sticky: bool = False) -> Said:
+    edited = {"arguments": raw(arguments)} if arguments is not None else {}
+    return Said(verb="approve", arguments={"why": why, "sticky": sticky, **edited})
+
+
+def deny(why: str = "") -> Said:
+    return Said(verb="deny", arguments={"why": why})
+
+
+def resolve(remedy: str, *, output: Any = None, arguments: Mapping[str, Any] | None = None) -> Said:
+    data = raw(arguments) if arguments is not None else raw(output) if remedy == "done" else msgspec.UNSET
+    return Said(verb="resolve", arguments={"remedy": remedy, "data": data})
+
+
+def send(name: str, data: Any = None) -> Said:
+    return Said(verb="send", arguments={"name": name, "data": raw(data)})
+
+
+def as_answer(request: ev.Request, given: Any) -> Said:
+    """A plain value as the answer that this kind of request wants."""
+    if isinstance(given, Said):
+        return given
+    match request.kind, given:
+        case "approval", bool():
+            return approve() if given else deny()
+        case "question", _:
+            return Said(verb="answer", arguments={"data": raw(given)})
+        case _, str():
+            return resolve(given)
+        case _:
+            wanted = "True or False" if request.kind == "approval" else f"one of {', '.join(request.remedies)}"
+            raise LabError(f'answers["{request.path}"]: this is a {request.kind}, so say {wanted}; not {given!r}')
+
+
+class Script(msgspec.Struct, kw_only=True):
+    """`answers` by step path, `events` by name, `commands` by moment: an event of the execution, or a time."""
+
+    answers: Mapping[str, Any] = {}
+    events: Mapping[str, Any] = {}
+    commands: Mapping[str, str | Said | Sequence[str | Said]] = {}
+
+
+class Actor:
+    """One run's way through a script: what is left to say, and when."""
+
+    def __init__(self, script: Script) -> None:
+        self._answers = {path: _in_turn(given) for path, given in script.answers.items()}
+        self._events = {name: _in_turn(given) for name, given in script.events.items()}
+        self._unasked = {path: True for path in script.answers}
+        self._unwaited = {name: True for name in script.events}
+        self._asked: set[str] = set()
+        self._waited: set[str] = set()
+        self.timed: list[tuple[float, str, Said]] = []
+        self.triggered: list[tuple[Moment, str, Said]] = []
+        for when, given in script.commands.items():
+            self._plan(when, given)
+
+    def _plan(self, when: str, given: str | Said | Sequence[str | Said]) -> None:
+        moment = parse_moment(when)
+        for one in [given] if isinstance(given, str | Said) else given:
+            said = _command(when, one)
+            if moment is not None:
+                self.triggered.append((moment, when, said))
+                continue
+            try:
+                self.timed.append((parse_duration(when), when, said))
+            except UsageError:
+                raise LabError(
+                    f'commands["{when}"]: expected a time since the start such as "2h", '
+                    'or an event such as "step:completed STEP"'
+                ) from None
+
+    def answer(self, path: str) -> Any:
+        """What is said to a request about this step; `Nothing` if nobody says anything."""
+        self._asked.add(path)
+        return self._say(self._answers, self._unasked, path)
+
+    def event(self, name: str) -> Any:
+        self._waited.add(name)
+        return self._say(self._events, self._unwaited, name)
+
+    def _say(self, left: dict[str, list[Any]], unused: dict[str, bool], name: str) -> Any:
+        unused.pop(name, None)
+        return left[name].pop(0) if left.get(name) else Nothing
+
+    def due_events(self, event: str, path: str) -> list[Said]:
+        """The commands whose moment this event is."""
+        now = [entry for entry in self.triggered if entry[0].fits(event, path)]
+        self.triggered = [entry for entry in self.triggered if entry not in now]
+        return [said for _, _, said in now]
+
+    def unasked(self) -> list[str]:
+        """Answers to what nobody asked."""
+        return list(self._unasked)
+
+    def unused(self, but: Collection[str] = ()) -> list[str]:
+        """Sentences about what was never asked for; `but` are answers that were, in another run."""
+        sentences = [
+            f'answers["{path}"] was never asked for{_hint(path, self._asked, "asked about")}'
+            for path in self._unasked
+            if path not in but
+        ]
+        sentences += [
+            f'events["{name}"] was never waited for{_hint(name, self._waited, "waited for")}' for name in self._unwaited
+        ]
+        sentences += [f'commands["{when}"]: that moment never came' for _, when, _ in self.triggered]
+        sentences += [f'commands["{when}"]: it was over before that' for _, when, _ in self.timed]
+        return sentences
+
+
+class Nothing:
+    """Nobody says anything."""
+
+
+def _in_turn(given: Any) -> list[Any]:
+    return list(given.items) if isinstance(given, InTurn) else [given]
+
+
+class InTurn(msgspec.Struct, frozen=True):
+    """One answer after the other, for what is asked more than once."""
+
+    items: tuple[Any, ...]
+
+
+def _command(when: str, given: str | Said) -> Said:
+    if isinstance(given, Said):
+        return given
+    if given not in HOLDING:
+        raise LabError(
+            f'commands["{when}"]: there is no command "{given}"{did_you_mean(given, HOLDING)}; '
+            f"there are {', '.join(HOLDING)}, and lab.send(event)"
+        )
+    return Said(verb=given)
+
+
+def _hint(name: str, known: set[str], how: str) -> str:
+    if near := did_you_mean(name, known):
+        return near
+    return f"; {how}: {', '.join(sorted(known))}" if known else f"; nothing was {how}"

@@ -1,0 +1,98 @@
+"""A crash everywhere: the same run again and again, killed at another point each time, and compared with the first.
+
+Owns what "the same" means: the same end, the same steps with the same outputs, and no `once` tool that did its work
+twice, unless its step was reported in doubt and its policy said to try again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.testing.lab.errors import NotCrashSafe
+from holdfast.testing.lab.outcome import Outcome
+from holdfast.testing.lab.points import Point, parse_point
+
+SHOWN_MAX = 5
+
+RunAt = Callable[[Point], Outcome]
+
+
+def sweep(left_alone: Outcome, run_at: RunAt) -> list[str]:
+    """Kill at every point of the uninterrupted run; returns the points. Raises NotCrashSafe with all that went wrong."""
+    points = list(points_of(left_alone))
+    broken: list[str] = []
+    for text in points:
+        try:
+            wrong = differences(left_alone, run_at(parse_point(text)))
+        except HoldfastError as error:
+            wrong = [str(error)]
+        if wrong:
+            broken.append("\n".join([f"killed at {text}:", *(f"  {line}" for line in wrong)]))
+    if broken:
+        more = [f"… and {len(broken) - SHOWN_MAX} more"] if len(broken) > SHOWN_MAX else []
+        heading = f"{len(broken)} of {len(points)} crashes change what becomes of it"
+        raise NotCrashSafe("\n".join([heading, *broken[:SHOWN_MAX], *more]))
+    return points
+
+
+def points_of(left_alone: Outcome) -> Iterator[str]:
+    """Before and after every journal write, and before and after every call of a tool."""
+    for number in range(1, left_alone.commits + 1):
+        yield f"before:commit:{number}"
+        yield f"after:commit:{number}"
+    entered: Counter[str] = Counter()
+    answered: Counter[str] = Counter()
+    for call in family_calls(left_alone):
+        entered[call.tool] += 1
+        yield f"before:{call.tool}#{entered[call.tool]}"
+        if call.ended == "returned":
+            answered[call.tool] += 1
+            yield f"after:{call.tool}#{answered[call.tool]}"
+
+
+def family_calls(outcome: Outcome) -> list[Any]:
+    return [*outcome.calls, *(call for child in outcome.children for call in family_calls(child))]
+
+
+def differences(left_alone: Outcome, killed: Outcome) -> list[str]:
+    """Sentences about what a crash changed."""
+    wrong = [*_effects(killed)]
+    if killed.failure is not None and _failed_in_doubt(killed):
+        return wrong  # its author wrote that a doubt is a failure
+    if left_alone.described() != killed.described():
+        wrong.append(f"it is {killed.described()}; left alone it is {left_alone.described()}")
+    elif left_alone.value != killed.value:
+        wrong.append(f"its output is {killed.value!r}; left alone it is {left_alone.value!r}")
+    wrong += _steps(left_alone, killed)
+    if len(left_alone.children) != len(killed.children):
+        wrong.append(f"it has {len(killed.children)} children; left alone it has {len(left_alone.children)}")
+    for one, other in zip(left_alone.children, killed.children, strict=False):
+        wrong += [f"in a child: {line}" for line in differences(one, other)]
+    return wrong
+
+
+def _effects(outcome: Outcome) -> Iterator[str]:
+    done = Counter(call.path for call in outcome.calls if call.effect == "once" and call.ended == "returned")
+    for path, times in done.items():
+        if times > 1 and path not in outcome.doubts:
+            yield f"step {path} did its work {times} times, and nobody was asked"
+
+
+def _failed_in_doubt(outcome: Outcome) -> bool:
+    return any(outcome.steps[path]["status"] == "failed" for path in outcome.doubts)
+
+
+def _steps(left_alone: Outcome, killed: Outcome) -> Iterator[str]:
+    for path in dict.fromkeys([*left_alone.steps, *killed.steps]):
+        was, now = (_told(outcome.steps.get(path)) for outcome in (left_alone, killed))
+        if was != now:
+            yield f"step {path} is {now}; left alone it is {was}"
+
+
+def _told(step: dict[str, Any] | None) -> str:
+    if step is None:
+        return "not there"
+    return f"completed with {step['output']!r}" if step["status"] == "completed" else str(step["status"])

@@ -1,0 +1,201 @@
+"""A recorded execution, and what new code would have done in its place.
+
+Owns the recording: one JSON file with the events as they are in the journal, byte for byte and with their digests. The
+replay runs the real engine on a copy, with tools that cannot be called: whatever the recording does not answer is what
+the new code would do now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.core import events as ev
+from holdfast.core.errors import JournalError
+from holdfast.engine.engine import Engine
+from holdfast.journal.blobs import fetch_blob, reference
+from holdfast.journal.codec import CHAIN_START, Row, decode, verify
+from holdfast.journal.store import Store
+from holdfast.programs.function import Function
+from holdfast.programs.prepare import Subject
+from holdfast.testing.lab.errors import LabError
+from holdfast.tools.tool import Tool
+
+FORMAT_VERSION = 1
+
+
+class RecordedEvent(msgspec.Struct, frozen=True):
+    """`body` is the stored JSON, unchanged: `digest` covers it and everything before it."""
+
+    seq: int
+    version: int
+    digest: str
+    body: str
+
+
+class RecordingFile(msgspec.Struct, frozen=True, kw_only=True, tag_field="holdfast", tag="recording"):
+    version: int
+    id: str
+    events: list[RecordedEvent]
+    blobs: dict[str, str] = {}
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A step for which the new code asks otherwise than the recorded code did."""
+
+    path: str
+    recorded: str
+    attempted: str
+
+    def __str__(self) -> str:
+        return f"step {self.path}\n    recorded:  {self.recorded}\n    attempted: {self.attempted}"
+
+
+class NewStep(msgspec.Struct, frozen=True):
+    """A step that the recording does not answer."""
+
+    path: str
+    tool: str
+    arguments: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.tool} {_shown(self.arguments)}".rstrip()
+
+
+class Replayed(msgspec.Struct, kw_only=True):
+    """`ended` is how the replay ended: completed, failed, or unfinished when it came to a new step.
+
+    `left_out` are recorded steps for which the new code no longer asks; known only if it came to its end.
+    """
+
+    recorded: str
+    ended: str
+    divergences: list[Difference] = []
+    new_steps: list[NewStep] = []
+    left_out: list[str] = []
+    results: tuple[Any, Any] = (None, None)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether every recorded step fits the new code, and an execution that had ended ends the same way."""
+        if self.divergences or self.left_out:
+            return False
+        if self.recorded == "unfinished":
+            return True
+        return not self.new_steps and self.recorded == self.ended and self.results[0] == self.results[1]
+
+    def __str__(self) -> str:
+        lines = [f"diverged at {difference}" for difference in self.divergences]
+        lines += [f"would take a new step: {step}" for step in self.new_steps]
+        lines += [f"no longer asks for the recorded step {path}" for path in self.left_out]
+        if self.ended != "unfinished" and (self.recorded, self.results[0]) != (self.ended, self.results[1]):
+            was, now = (_shown(result) for result in self.results)
+            lines += [f"ended otherwise\n    recorded:  {self.recorded} {was}\n    now:       {self.ended} {now}"]
+        return "\n".join(["same" if self.is_same else "not the same", *(f"  {line}" for line in lines)])
+
+    __repr__ = __str__
+
+
+async def record(engine: Engine, execution_id: str) -> bytes:
+    """One execution as a file to keep: its id, any unambiguous part of it, or "@last"."""
+    return await record_stored(engine.services.store, (await engine.find(execution_id)).id)
+
+
+async def record_stored(store: Store, execution_id: str) -> bytes:
+    chain, rows = await store.events(execution_id, 0, -1)
+    verify(rows, 0, chain)
+    values = [value for row in rows for value in _values(decode(row))]
+    blobs = {blob.digest: await fetch_blob(store, blob) for value in values if (blob := reference(value)) is not None}
+    file = RecordingFile(
+        version=FORMAT_VERSION,
+        id=execution_id,
+        events=[RecordedEvent(row.seq, row.version, row.digest.hex(), row.body.decode()) for row in rows],
+        blobs={digest: body.decode() for digest, body in blobs.items()},
+    )
+    return msgspec.json.format(msgspec.json.encode(file), indent=1)
+
+
+def _values(struct: msgspec.Struct) -> Iterator[msgspec.Raw]:
+    """Every value inside an event, wherever it stands."""
+    for name in struct.__struct_fields__:
+        value = getattr(struct, name)
+        if isinstance(value, msgspec.Raw):
+            yield value
+        elif isinstance(value, msgspec.Struct):
+            yield from _values(value)
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """A recording that was read and verified."""
+
+    id: str
+    events: list[ev.AnyEvent]
+    blobs: list[tuple[str, bytes]]
+
+
+def read_recording(given: bytes | str | Path) -> Recording:
+    """From its bytes, or from the file they were written to."""
+    place = "the recording" if isinstance(given, bytes) else str(given)
+    try:
+        body = given if isinstance(given, bytes) else Path(given).read_bytes()
+        version = msgspec.json.decode(body, type=_Versioned).version
+        if version > FORMAT_VERSION:
+            raise LabError(f"{place} has version {version}, this Holdfast reads {FORMAT_VERSION}; upgrade it")
+        file = msgspec.json.decode(body, type=RecordingFile)
+        rows = [Row(event.seq, event.version, event.body.encode(), _digest(event)) for event in file.events]
+        verify(rows, 0, CHAIN_START)
+        events = [decode(row) for row in rows]
+    except OSError as error:
+        raise LabError(f"{place} cannot be read: {error.strerror}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise LabError(f"{place} is not a recording ({error}); make one with holdfast.testing.record") from None
+    except JournalError as error:
+        raise LabError(f"{place} is damaged: {error}") from None
+    if not events or not isinstance(events[0], ev.TaskCreated):
+        raise LabError(f"{place} holds no execution; make one with holdfast.testing.record")
+    return Recording(file.id, events, [(digest, value.encode()) for digest, value in file.blobs.items()])
+
+
+class _Versioned(msgspec.Struct, tag_field="holdfast", tag="recording"):
+    version: int
+
+
+def _digest(event: RecordedEvent) -> bytes:
+    try:
+        return bytes.fromhex(event.digest)
+    except ValueError:
+        return b""
+
+
+def replay(
+    recording: bytes | str | Path,
+    program: Subject | None = None,
+    *,
+    tools: Iterable[Tool[..., Any]] = (),
+    functions: Iterable[Function[..., Any]] = (),
+) -> Replayed:
+    """Run new code against a recorded execution. No tool is called, and nothing is written anywhere.
+
+    `program` is the new plan or function; without it, a recorded plan is replayed as it was.
+    """
+    from holdfast.testing.replaying import Rehearsal
+    from holdfast.testing.virtual import VirtualLoop, run_virtually
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise LabError("replay runs a loop of its own; call it from a plain `def`, not from a coroutine")
+    loop = VirtualLoop()
+    rehearsal = Rehearsal(loop, read_recording(recording), program, [*tools], [*functions])
+    return run_virtually(rehearsal.run(), loop)
+
+
+def _shown(value: Any, limit: int = 200) -> str:
+    text = "" if value is None else msgspec.json.encode(value).decode()
+    return text if len(text) <= limit else text[:limit] + "…"

@@ -1,0 +1,122 @@
+"""The simulator's command line: play one seed and tell its history, or many and count.
+
+python -m holdfast.testing.simulator --seed 7 [--quiet]
+python -m holdfast.testing.simulator --seeds 0:1000 [--jobs 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+
+import msgspec
+
+from holdfast.core import events as ev
+from holdfast.journal.codec import decode
+from holdfast.journal.store import Claim, Entry, NewExecution, Write, Written
+from holdfast.testing.simulator import Scenario, Violation, draw, judge, play, shrink
+from holdfast.testing.simulator.history import Committed
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.simulator", description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--seed", type=int, help="play this seed and tell its history")
+    what.add_argument("--seeds", type=_span, help="play these seeds, such as 0:1000, and count")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes play at once")
+    parser.add_argument("--quiet", action="store_true", help="do not tell the history")
+    given = parser.parse_args(arguments)
+    if given.seeds is not None:
+        return _many(given.seeds, given.jobs)
+    return _one(given.seed, quiet=given.quiet)
+
+
+def _span(text: str) -> range:
+    first, _, last = text.partition(":")
+    try:
+        return range(int(first), int(last))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'expected two numbers such as 0:1000, got "{text}"') from None
+
+
+def _one(seed: int, *, quiet: bool) -> int:
+    played = play(draw(seed))
+    if not quiet:
+        for line in played.history.lines:
+            print(_told(line))
+    violations = judge(played)
+    print(f"seed {seed}: {played.seconds:.0f} virtual seconds, history {played.history.digest()}")
+    for violation in violations:
+        print(f"  {violation}")
+    if violations:
+        print(_smallest(draw(seed), violations))
+    return 1 if violations else 0
+
+
+def _smallest(scenario: Scenario, violations: Iterable[Violation]) -> str:
+    wanted = {violation.check for violation in violations}
+
+    def fails(smaller: Scenario) -> bool:
+        return any(violation.check in wanted for violation in judge(play(smaller)))
+
+    smallest = msgspec.json.format(msgspec.json.encode(shrink(scenario, fails))).decode()
+    return f"the smallest scenario that still fails:\n{smallest}"
+
+
+def _told(line: object) -> str:
+    """A line of the history for people: commits as the events they brought."""
+    if isinstance(line, Committed):
+        told = [_written(write, result) for write, result in zip(line.writes, line.results, strict=True)]
+        return f"{line.at_us / 1e6:10.3f} {line.process:6} commit {'; '.join(told)}"
+    encoded = msgspec.to_builtins(line)
+    at_s, process = encoded.pop("at_us") / 1e6, encoded.pop("process")
+    return f"{at_s:10.3f} {process:6} {encoded.pop('what')} {' '.join(str(value) for value in encoded.values())}"
+
+
+def _written(write: Write, result: Written) -> str:
+    refused = "" if result.ok else "REFUSED "
+    match write:
+        case Entry() | NewExecution():
+            events = [f"{row.seq} {_event(decode(row))}" for row in write.rows]
+            whose = write.execution_id if isinstance(write, Entry) else write.head.id
+            return f"{refused}…{whose[-4:]} {', '.join(events) or 'nothing new'}"
+        case Claim():
+            return f"{refused}…{write.execution_id[-4:]} claimed at epoch {result.epoch}"
+        case _:
+            return f"{refused}…{write.execution_id[-4:]} command {write.verb} {write.id}"
+
+
+def _event(event: ev.Event) -> str:
+    return f"{ev.name_of(event)} {getattr(event, 'path', '')}".rstrip()
+
+
+def judge_seed(seed: int) -> tuple[int, list[str], float]:
+    played = play(draw(seed))
+    return seed, [str(violation) for violation in judge(played)], played.seconds
+
+
+def _many(seeds: range, jobs: int) -> int:
+    failed = 0
+    for seed, violations, _ in judged(seeds, jobs):
+        if violations:
+            failed += 1
+            print(f"seed {seed} violates {violations[0]}\n  replay: {replay_command(seed)}")
+    print(f"{len(seeds)} histories, {failed} with violations")
+    return 1 if failed else 0
+
+
+def judged(seeds: range, jobs: int = 1) -> Iterable[tuple[int, list[str], float]]:
+    if jobs <= 1:
+        return map(judge_seed, seeds)
+    with ProcessPoolExecutor(jobs) as pool:
+        return list(pool.map(judge_seed, seeds, chunksize=20))
+
+
+def replay_command(seed: int) -> str:
+    return f"python -m holdfast.testing.simulator --seed {seed}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
