@@ -296,6 +296,7 @@ class Driver:
             return
         if self.state.status == "waiting":
             if not self._slot.take_now():
+                self.log.append(wake=True)  # should this process die in the queue, the next one must know
                 self._errand(self._wake_and_poke())
                 return
             self._woken()  # in one transaction with what woke it: nobody sees it wait for what has come
@@ -304,7 +305,12 @@ class Driver:
                 wait.future.set_result(None)
 
     async def _wake_and_poke(self) -> None:
-        await self._wake()
+        await self._slot.acquire()
+        if self.cause is None and self.state.status == "waiting":
+            if self._is_any_ready():
+                self._woken()
+            else:
+                self._slot.give_away()
         self.poke()
 
     async def _wake(self) -> None:

@@ -74,7 +74,11 @@ class Engine:
 
     async def open(self) -> None:
         self._liveness.register(self.services.driver)
-        self._liveness.tidy(await self.services.store.drivers())
+        try:
+            self._liveness.tidy(await self.services.store.drivers())
+        except BaseException:
+            await self.close()  # whoever could not come in leaves nothing behind either
+            raise
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="holdfast-keeper")
 
     # ---- starting -----------------------------------------------------------------------------------------------

@@ -54,14 +54,21 @@ class Slot:
     def __init__(self, slots: Slots, held: bool = False) -> None:
         self._slots = slots
         self._parked = False
+        self._asking: asyncio.Event | None = None  # set when the one who asks for all branches has an answer
         self.held = held
 
     async def acquire(self) -> None:
-        if not self.held:
-            await self._slots.acquire()
-            if self.held:
-                self._slots.release()  # two branches woke at once; one place is enough
-            self.held = True
+        while not self.held:
+            if self._asking is not None:
+                await self._asking.wait()  # one place is enough for all branches
+                continue
+            self._asking = asyncio.Event()
+            try:
+                await self._slots.acquire()
+                self.held = True
+            finally:
+                self._asking.set()
+                self._asking = None
         self._unpark()
 
     def take_now(self) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.testing.lab.errors import LabError, NotCrashSafe
     from holdfast.testing.lab.lab import Lab
     from holdfast.testing.lab.outcome import Outcome
-    from holdfast.testing.replay import Replayed, record, replay
+    from holdfast.testing.recording import Replayed, record, replay
     from holdfast.testing.store_contract import StoreContract
 
 _HOME_OF = {
@@ -20,10 +20,10 @@ _HOME_OF = {
     "LabError": "lab.errors",
     "NotCrashSafe": "lab.errors",
     "Outcome": "lab.outcome",
-    "Replayed": "replay",
+    "Replayed": "recording",
     "StoreContract": "store_contract",
-    "record": "replay",
-    "replay": "replay",
+    "record": "recording",
+    "replay": "recording",
 }
 
 __all__ = ["Lab", "LabError", "NotCrashSafe", "Outcome", "Replayed", "StoreContract", "record", "replay"]

@@ -131,15 +131,18 @@ class WritingContract(Opening):
             finally:
                 await store.close()
 
-    async def test_a_text_with_the_character_zero_does_not_stop_the_others(self) -> None:
-        odd, healthy = Sample(1, title="a\0b", owner="z\0", labels={"k\0": "v\0"}), Sample(2)
-        change = HeadChange(status="failed", wake_at=None, error="bytes: \0", failed_path="p\0")
-        writes = [odd.new, healthy.new, odd.entry(change=change), odd.command("c1", by="\0"), healthy.entry()]
-        async with self.opened(*writes) as store:
-            assert (await store.head(healthy.id)).seq == 2
-            head = await store.head(odd.id)
-            assert (head.seq, head.status, head.title[0], head.labels) == (2, "failed", "a", {"k\0": "v\0"})
-            assert [command.id for command in await store.pending()] == ["c1"]
+    async def test_every_character_is_kept(self) -> None:
+        every = "zero \0, private \ue000\ue001\ue002, \U0001f30a, %s ' \\ \x7f\x1b\u2028"
+        sample = Sample(1, title=every, owner=every, key=every, labels={every: every}, name=every)
+        change = HeadChange(status="failed", wake_at=None, error=every, failed_path=every)
+        command = sample.command(every, by=every)
+        async with self.opened(sample.new, command, sample.entry(change=change)) as store:
+            [head] = await store.heads(Query(name=every, owner=every))
+            assert (head.title, head.owner, head.key, head.labels) == (every, every, every, {every: every})
+            assert (head.error, head.failed_path) == (every, every)
+            assert await store.pending() == [command]
+            await store.commit([sample.entry(answers=(sample_answer(command, every),))])
+            assert await store.answer(every) == sample_answer(command, every)
 
     async def test_a_key_of_any_length_is_taken_once(self) -> None:
         base = "".join(sha256(b"%d" % number).hexdigest() for number in range(200))  # nothing that compresses

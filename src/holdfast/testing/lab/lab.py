@@ -25,28 +25,39 @@ from holdfast.testing.lab.play import Play, Task
 from holdfast.testing.lab.points import EVERYWHERE, Crashes, Point, parse_point
 from holdfast.testing.lab.script import Actor, InTurn, Later, Said, Script
 from holdfast.testing.lab.steps import AnyTool
-from holdfast.testing.lab.sweep import sweep
-from holdfast.testing.lab.world import Toolbox, World
+from holdfast.testing.lab.sweep import Same, sweep
+from holdfast.testing.lab.world import Bounds, Toolbox, World
 from holdfast.testing.virtual import START_US
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 
 LIMIT = "365d"
+EVENTS_MAX = 10_000
 
 
 class Lab:
-    """`start` is when every run begins, `limit` how much virtual time one may take, `seed` decides the dice."""
+    """`start` is when every run begins, `limit` how much virtual time one may take, `events_max` how many events.
+
+    `seed` decides the dice.
+    """
 
     approve = staticmethod(scripts.approve)
     deny = staticmethod(scripts.deny)
     resolve = staticmethod(scripts.resolve)
     send = staticmethod(scripts.send)
 
-    def __init__(self, *, start: str | datetime | None = None, limit: float | str = LIMIT, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        start: str | datetime | None = None,
+        limit: float | str = LIMIT,
+        events_max: int = EVENTS_MAX,
+        seed: int = 0,
+    ) -> None:
         given = start.isoformat() if isinstance(start, datetime) else start
-        self._start_us = START_US if given is None else parse_time(given)
-        self._limit_s = parse_duration(limit)
+        start_us = START_US if given is None else parse_time(given)
+        self._bounds = Bounds(start_us=start_us, limit_s=parse_duration(limit), events_max=events_max)
         self._seed = seed
         self._fakes: dict[str, Fake] = {}
         self._real: dict[str, AnyTool] = {}
@@ -100,8 +111,10 @@ class Lab:
     @property
     def now(self) -> datetime:
         """The time in the lab: that of the run under way, or when the last one ended."""
-        passed_s = self._loop.time() if self._loop is not None else 0.0
-        return datetime.fromtimestamp(self._start_us / 1e6 + passed_s, UTC)
+        passed_s = 0.0
+        if self._loop is not None:
+            passed_s = self._loop.time() if self._loop.ended_s is None else self._loop.ended_s
+        return datetime.fromtimestamp(self._bounds.start_us / 1e6 + passed_s, UTC)
 
     # ---- running ------------------------------------------------------------------------------------------------
 
@@ -115,28 +128,30 @@ class Lab:
         commands: Mapping[str, str | Said | Sequence[str | Said]] | None = None,
         crash_at: str | Sequence[str] = (),
         patience: float | str = 0.0,
+        same: Same | None = None,
     ) -> Outcome:
         """Run a plan (a file or a mapping) or a function until it is over, or only people could move it.
 
         `answers` are given by step path when asked for, `events` by name when waited for, `commands` at a time ("2h")
-        or an event ("step:completed charge"). `patience` is how long to go on when nobody answers.
+        or an event ("step:completed charge"). `patience` is how long to go on when nobody answers. `same` says what a
+        crash "everywhere" must not change; without it, that is the end, the output and every step.
         """
         script = Script(answers=answers or {}, events=events or {}, commands=commands or {})
         task = Task(
             program=program,
             inputs=inputs,
             patience_s=parse_duration(patience),
-            limit_s=self._limit_s,
+            limit_s=self._bounds.limit_s,
             seed=str(self._seed),
         )
         if crash_at == EVERYWHERE:
-            return self._everywhere(task, script)
+            return self._everywhere(task, script, same)
         points = [parse_point(text) for text in ([crash_at] if isinstance(crash_at, str) else crash_at)]
         outcome, actor = self._once(task, script, points)
         _all_used(actor)
         return outcome
 
-    def _everywhere(self, task: Task, script: Script) -> Outcome:
+    def _everywhere(self, task: Task, script: Script, same: Same | None) -> Outcome:
         outcome, actor = self._once(task, script, [])
         answered = [path for path in actor.unasked() if path in script.answers]
         task.tell_truth = True
@@ -147,7 +162,7 @@ class Lab:
             answered[:] = [path for path in answered if path in other.unasked()]
             return killed
 
-        outcome.points = sweep(outcome, run_at)
+        outcome.points = sweep(outcome, run_at, same)
         for name, fake in self._fakes.items():
             fake.calls = calls[name]
         _all_used(actor, but=set(script.answers) - set(answered))
@@ -162,7 +177,7 @@ class Lab:
 
         async def play() -> Outcome:
             toolbox = Toolbox(self._fakes, self._real)
-            world = World(loop, toolbox, self._registry(), crashes, self._start_us)
+            world = World(loop, toolbox, self._registry(), crashes, self._bounds)
             return await Play(world, task, actor).run()
 
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

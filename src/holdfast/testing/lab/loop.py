@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
 from typing import Any, NoReturn
 
 from holdfast.core.errors import Misconfigured
@@ -18,15 +19,18 @@ from holdfast.testing.simulator.processes import Process, SimulatedLoop
 from holdfast.tools.call import Call, running_call
 from holdfast.tools.threads import pool
 
-TURNS_MAX = 200_000  # in a row, with nothing written and no time passed: a program that runs in circles
+TURNS_MAX = 50_000  # in a row, with nothing written and no time passed: a program that runs in circles
 THREAD_LOOK_S = 0.05
 
 
 class LabLoop(SimulatedLoop):
     def __init__(self) -> None:
+        self.ended_s: float | None = None  # when the run was over; what comes after is tidying up
         self.spoke = threading.Event()  # a thread has finished, or wants something
         self.on_fault: Callable[[LabError], None] = lambda _: None
         super().__init__()
+        # After half a year the usual nanosecond is lost in a float's rounding, and a timer that is due is never run.
+        self._clock_resolution = 1e-6
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
         handle = super().call_soon_threadsafe(callback, *args, context=context)
@@ -110,32 +114,36 @@ class ExactDeadlines(Deadlines):
     def set(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop, limit_s: float) -> float | None:
         before = self._due.get(task)
         self._due[task] = loop.time() + limit_s
-        if self._timer is None or self._due[task] < self._timer.when():
+        if self._timer is None:  # there is one general limit, so what began first is up first
             self._arm(loop)
         return before
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         open_ = [at for task, at in self._due.items() if task not in self._expired]
         self._timer = loop.call_at(min(open_), self._enforce, loop) if open_ else None
 
     def _enforce(self, loop: asyncio.AbstractEventLoop) -> None:
         super()._enforce(loop)
+        if self._timer is not None:
+            self._timer.cancel()
         self._arm(loop)
+
+
+class Killed(BaseException):
+    """Ends a thread whose process was killed while it wrote a note; otherwise it would wait for ever."""
 
 
 class ThreadCall(Call):
     """The call of a `def` tool. Whenever its thread runs, the loop stands still, so that every run is the same."""
 
-    __slots__ = ("_lab_loop", "_outer")
+    __slots__ = ("_asking", "_lab_loop", "_outer", "_process")
 
-    def __init__(self, outer: Call, loop: LabLoop) -> None:
-        super().__init__(
-            outer.execution_id, outer.path, outer.attempt, outer.key, outer.folder, outer.notes, host=_Notes(self)
-        )
+    def __init__(self, outer: Call, loop: LabLoop, process: LabProcess) -> None:
+        super().__init__(outer.execution_id, outer.path, outer.attempt, outer.key, outer.folder, outer.notes)
         self._outer = outer
         self._lab_loop = loop
+        self._process = process
+        self._asking: Future[None] | None = None
 
     def hold(self) -> None:
         """From the loop's next turn on, stand still until the thread has finished or wants something."""
@@ -147,28 +155,50 @@ class ThreadCall(Call):
             if not pool.busy:
                 return
 
-    async def noted(self, data: Any) -> None:
-        await self._outer.note(data)
+    def note(self, data: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            return self._outer.note(data)  # a `def` that returned a coroutine, which is finished on the loop
+        asking: Future[None] = Future()
+        self._asking = asking
+        self._lab_loop.call_soon_threadsafe(self._begin_note, data, asking)
+        try:
+            asking.result()
+        except CancelledError:
+            raise Killed from None
         self.notes = data
-        # The thread goes on one turn after this coroutine has ended; only then may the loop stand still again.
-        self._lab_loop.call_soon(self.hold)
+        return NOTED
 
-    def say(self, content: str, role: str = "tool", streaming: bool = False) -> None: ...
+    def _begin_note(self, data: Any, asking: Future[None]) -> None:
+        if self._process.is_alive:
+            self._process.spawn(self._note(data, asking))
+        else:
+            asking.cancel()
 
-    def progress(self, percent: float, text: str = "") -> None: ...
+    async def _note(self, data: Any, asking: Future[None]) -> None:
+        try:
+            await self._outer.note(data)
+        except Exception as error:
+            self.hold()
+            asking.set_exception(error)
+        else:
+            self.hold()
+            asking.set_result(None)
+
+    def let_go(self) -> None:
+        """Its process was killed."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    def say(self, content: str, role: str = "tool", streaming: bool = False) -> None:
+        """Nobody watches in the lab."""
+
+    def progress(self, percent: float, text: str = "") -> None:
+        """Nobody watches in the lab."""
 
 
-class _Notes:
-    """Nobody watches in the lab, so of a thread's words only its notes matter."""
+class _Noted:
+    def __await__(self) -> Any:
+        return iter(())
 
-    def __init__(self, call: ThreadCall) -> None:
-        self._call = call
 
-    async def note(self, call: Call, data: bytes) -> None:
-        import msgspec
-
-        await self._call.noted(msgspec.json.decode(data))
-
-    def say(self, call: Call, content: str, role: str, streaming: bool) -> None: ...
-
-    def progress(self, call: Call, percent: float, text: str) -> None: ...
+NOTED = _Noted()

@@ -27,7 +27,8 @@ from holdfast.testing.lab.world import Host, World
 
 T = TypeVar("T")
 RESTART_S = 1.0  # how long a killed process stays away
-LOOK_S = 1.0  # how often to look at what should move by itself and does not say when
+LOOK_S = 1.0  # how soon to look at what should be driven and is not
+LOOK_S_MAX = 3600.0  # when looking has not helped for long
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -51,6 +52,7 @@ class Play:
         self._sent = 0
         self._root = ""
         self._stuck_since: float | None = None
+        self._look_s = LOOK_S
         world.on_event = self._on_event
 
     async def run(self) -> Outcome:
@@ -65,7 +67,8 @@ class Play:
             return outcome
         finally:
             self._world.is_over = True
-            self._world.loop.set_exception_handler(lambda *_: None)
+            self._world.loop.ended_s = self._world.loop.time()
+            self._world.loop.set_exception_handler(_ignore)
             for host in self._hosts:
                 host.process.kill()
                 await host.process.bury()
@@ -243,13 +246,18 @@ class Play:
             times.append(self._stuck_since + self._task.patience_s)
         for head in heads:
             if head.status not in ENDS and head.wake_at is not None and not head.driver:
-                times.append(now_s + ((head.wake_at - now_us) / 1e6 if head.wake_at > now_us else LOOK_S))
-        if not self._world.changed.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, min(times) - now_s)):
-                    await self._world.changed.wait()
+                times.append(now_s + ((head.wake_at - now_us) / 1e6 if head.wake_at > now_us else self._look_s))
+        self._look_s = min(self._look_s * 2, LOOK_S_MAX)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, min(times) - now_s)):
+                await self._world.changed.wait()
+                self._look_s = LOOK_S
         self._world.changed.clear()
         self._host.engine.look()
+
+
+def _ignore(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What the dying say is of no interest."""
 
 
 def _delayed(given: Any) -> tuple[float, Any]:

@@ -1,8 +1,8 @@
 """Where a process is killed: how a test says it, and when it has come to that.
 
-    before:charge   after:charge         around a call of a tool (its name, or a step's path); charge#2 is the second
-    before:commit:7   after:commit:7     around the seventh journal write; commit:7 is after it
-    step:completed charge                when an event is on disk and nobody has been told yet; the step is optional
+before:charge   after:charge         around a call of a tool (its name, or a step's path); charge#2 is the second
+before:commit:7   after:commit:7     around the seventh journal write; commit:7 is after it
+step:completed charge                when an event is on disk and nobody has been told yet; the step is optional
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ def as_answer(request: ev.Request, given: Any) -> Said:
             return resolve(given)
         case _:
             wanted = "True or False" if request.kind == "approval" else f"one of {', '.join(request.remedies)}"
-            raise LabError(f'answers["{request.path}"]: this is a {request.kind}, so say {wanted}; not {given!r}')
+            kind = f"an {request.kind}" if request.kind == "approval" else f"a {request.kind}"
+            raise LabError(f'answers["{request.path}"]: this is {kind}, so say {wanted}; not {given!r}')
 
 
 class Script(msgspec.Struct, kw_only=True):

@@ -17,16 +17,22 @@ from holdfast.testing.lab.points import Point, parse_point
 
 SHOWN_MAX = 5
 
+CHANCE = "; it asks ctx for the time or for chance, which a crash changes: say with same=… what must not change"
+
 RunAt = Callable[[Point], Outcome]
+Same = Callable[[Outcome], Any]
 
 
-def sweep(left_alone: Outcome, run_at: RunAt) -> list[str]:
-    """Kill at every point of the uninterrupted run; returns the points. Raises NotCrashSafe with all that went wrong."""
+def sweep(left_alone: Outcome, run_at: RunAt, same: Same | None = None) -> list[str]:
+    """Kill at every point of the uninterrupted run, and return the points. Raises NotCrashSafe if that mattered."""
     points = list(points_of(left_alone))
     broken: list[str] = []
     for text in points:
         try:
-            wrong = differences(left_alone, run_at(parse_point(text)))
+            killed = run_at(parse_point(text))
+            wrong = [*effects(killed), *(differences(left_alone, killed) if same is None else [])]
+            if same is not None and same(killed) != same(left_alone):
+                wrong.append(f"it is {same(killed)!r}; left alone it is {same(left_alone)!r}")
         except HoldfastError as error:
             wrong = [str(error)]
         if wrong:
@@ -59,13 +65,14 @@ def family_calls(outcome: Outcome) -> list[Any]:
 
 def differences(left_alone: Outcome, killed: Outcome) -> list[str]:
     """Sentences about what a crash changed."""
-    wrong = [*_effects(killed)]
+    wrong: list[str] = []
     if killed.failure is not None and _failed_in_doubt(killed):
         return wrong  # its author wrote that a doubt is a failure
     if left_alone.described() != killed.described():
         wrong.append(f"it is {killed.described()}; left alone it is {left_alone.described()}")
     elif left_alone.value != killed.value:
-        wrong.append(f"its output is {killed.value!r}; left alone it is {left_alone.value!r}")
+        hint = CHANCE if any(map(_is_chance, left_alone.steps.values())) else ""
+        wrong.append(f"its output is {killed.value!r}; left alone it is {left_alone.value!r}{hint}")
     wrong += _steps(left_alone, killed)
     if len(left_alone.children) != len(killed.children):
         wrong.append(f"it has {len(killed.children)} children; left alone it has {len(left_alone.children)}")
@@ -74,11 +81,19 @@ def differences(left_alone: Outcome, killed: Outcome) -> list[str]:
     return wrong
 
 
-def _effects(outcome: Outcome) -> Iterator[str]:
+def _is_chance(step: dict[str, Any]) -> bool:
+    """ctx.now, ctx.random and ctx.uuid are steps, too: the same on every replay, another if it never got that far."""
+    return step.get("tool") == "code" == step.get("kind")
+
+
+def effects(outcome: Outcome) -> list[str]:
+    """Sentences about `once` tools that did their work again though nobody had said so."""
+    wrong = [line for child in outcome.children for line in effects(child)]
     done = Counter(call.path for call in outcome.calls if call.effect == "once" and call.ended == "returned")
     for path, times in done.items():
         if times > 1 and path not in outcome.doubts:
-            yield f"step {path} did its work {times} times, and nobody was asked"
+            wrong.append(f"step {path} did its work {times} times, and nobody was asked")
+    return wrong
 
 
 def _failed_in_doubt(outcome: Outcome) -> bool:
@@ -88,7 +103,7 @@ def _failed_in_doubt(outcome: Outcome) -> bool:
 def _steps(left_alone: Outcome, killed: Outcome) -> Iterator[str]:
     for path in dict.fromkeys([*left_alone.steps, *killed.steps]):
         was, now = (_told(outcome.steps.get(path)) for outcome in (left_alone, killed))
-        if was != now:
+        if was != now and not _is_chance(killed.steps.get(path, {})):
             yield f"step {path} is {now}; left alone it is {was}"
 
 

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any, NoReturn, cast
 
+import msgspec
+
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.suggest import did_you_mean
@@ -30,7 +32,8 @@ from holdfast.tools.call import Call
 from holdfast.tools.registry import Registry
 
 PACE = Pace(look_s=86400.0, sweep_changed_s=0.0, sweep_s=0.0)  # it is woken whenever there is something to see
-EVENTS_MAX = 20_000
+PASSIVATED_MAX = 30  # waits after which an execution sleeps no more but stays in memory: each waking is a whole replay
+NEVER_S = 1e9
 
 Committed = Callable[[str, str, str], None]
 
@@ -56,10 +59,19 @@ class Toolbox:
         )
 
 
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """When a run begins and how far it may go."""
+
+    start_us: int
+    limit_s: float
+    events_max: int
+
+
 class World:
-    def __init__(self, loop: LabLoop, toolbox: Toolbox, registry: Registry, crashes: Crashes, start_us: int) -> None:
+    def __init__(self, loop: LabLoop, toolbox: Toolbox, registry: Registry, crashes: Crashes, bounds: Bounds) -> None:
         self.loop = loop
-        self.clock = VirtualClock(loop, start_us)
+        self.clock = VirtualClock(loop, bounds.start_us)
+        self.limits = Limits()
         self.store = MemoryStore()
         self.liveness = InProcess()
         self.toolbox = toolbox
@@ -67,11 +79,13 @@ class World:
         self.crashes = crashes
         self.calls: list[ToolCall] = []
         self.commits = 0
-        self.events = 0
+        self._events_left = bounds.events_max
+        self._events_max = bounds.events_max
+        self._waits_left = PASSIVATED_MAX
         self.changed = asyncio.Event()
         self.fault: LabError | None = None
         self.is_over = False
-        self.on_event: Committed = lambda *_: None
+        self.on_event: Committed = _unheard
         loop.on_fault = self.stop_with
 
     def stop_with(self, error: LabError) -> None:
@@ -91,15 +105,21 @@ class World:
                         event = decode(row)
                         heard.append((ev.name_of(event), path_of(event)))
                         self.on_event(execution_id, *heard[-1])
-        self.events += len(heard)
-        if self.events > EVENTS_MAX:
-            self.stop_with(LabError(f"it has written {EVENTS_MAX:,} events and is not over; {_last(heard)}"))
+        self._bound(heard)
         self.changed.set()
         return heard
 
+    def _bound(self, heard: list[tuple[str, str]]) -> None:
+        self._events_left -= len(heard)
+        self._waits_left -= sum(name == "task:waiting" for name, _ in heard)
+        if self._waits_left < 0:
+            self.limits = Limits(passivate_after_s=NEVER_S)
+        if self._events_left < 0 and heard:
+            text = f"it has written {self._events_max:,} events and is not over; the last was {' '.join(heard[-1])}"
+            self.stop_with(LabError(f"{text}. Look for a loop without an end, or say Lab(events_max=…)"))
 
-def _last(heard: list[tuple[str, str]]) -> str:
-    return f"the last was {' '.join(heard[-1])}" if heard else "look for a loop without an end"
+
+def _unheard(execution_id: str, event: str, path: str) -> None: ...
 
 
 def path_of(event: Any) -> str:
@@ -119,6 +139,7 @@ class Host:
         self.died = asyncio.Event()
         self.process.when_killed = self._buried
         self._one_thread = asyncio.Lock()
+        self._thread: ThreadCall | None = None
         self.engine: LabEngine
         self._seed = seed
 
@@ -130,7 +151,7 @@ class Host:
             registry=world.registry,
             clock=world.clock,
             dice=Random(self._seed),
-            limits=Limits(),
+            limits=world.limits,
             pace=PACE,
         )
         services = self.engine.services
@@ -141,6 +162,8 @@ class Host:
     def _buried(self) -> None:
         if hasattr(self, "engine"):
             self._world.liveness.release(self.engine.services.driver)
+        if self._thread is not None:
+            self._thread.let_go()
         self.died.set()
         self._world.changed.set()
 
@@ -175,9 +198,9 @@ class Host:
 
         async def in_thread() -> Any:
             async with self._one_thread:
-                held = ThreadCall(call, self._world.loop)
-                held.hold()
-                return await tool.invoke(arguments, held)
+                self._thread = ThreadCall(call, self._world.loop, self.process)
+                self._thread.hold()
+                return await tool.invoke(arguments, self._thread)
 
         return await self._call(tool, arguments, call, in_thread)
 
@@ -247,6 +270,7 @@ class LabStore:
         results = await world.store.commit(writes)
         host.process.progressed()
         heard = world.committed(writes, results)
+        host.engine.services.limits = world.limits
         if world.crashes.at_commit("after", number) or world.crashes.at_events(heard):
             await host.die()
         return results

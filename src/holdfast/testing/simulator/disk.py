@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from random import Random
 from typing import TypeVar
 
@@ -32,6 +33,7 @@ class DiskWeather(msgspec.Struct, kw_only=True):
     read_s: float = 0.0005
     lost_before: float = 0.0  # fails, and nothing was written
     lost_after: float = 0.0  # fails, but it was written all the same
+    late: float = 0.0  # fails, and is written some time after everybody heard that it was not
     read_fails: float = 0.0
 
     def is_fair(self) -> bool:
@@ -58,6 +60,10 @@ class SimulatedStore:
         await self._travel(self.weather.commit_s)
         if self._dice.random() < self.weather.lost_before:
             raise StoreUnavailable("simulated: the disk failed, nothing was written")
+        if self._dice.random() < self.weather.late:
+            # Outside of the process: a server finishes what it was told, even if whoever told it is dead.
+            self._loop.call_later(self._dice.random() * 3, self._arrive_late, list(writes), context=Context())
+            raise StoreUnavailable("simulated: the connection broke while it was written")
         results = await self._shared.commit(writes)
         line = Committed(at_us=self._now_us(), process=self._process.name, writes=list(writes), results=results)
         self._history.write(line)
@@ -66,6 +72,13 @@ class SimulatedStore:
             raise StoreUnavailable("simulated: the disk failed after writing")
         line.acknowledged_us = self._now_us()
         return results
+
+    def _arrive_late(self, writes: list[Write]) -> None:
+        self._loop.create_task(self._write_late(writes))
+
+    async def _write_late(self, writes: list[Write]) -> None:
+        results = await self._shared.commit(writes)
+        self._history.write(Committed(at_us=self._now_us(), process=self._process.name, writes=writes, results=results))
 
     async def quarantine(self, execution_id: str, why: str) -> None:
         await self._travel(self.weather.commit_s)

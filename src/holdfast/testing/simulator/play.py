@@ -126,7 +126,7 @@ class _Conductor:
                 host.liveness.is_deposed = True
                 await asyncio.sleep(what.for_s)
                 host.liveness.is_deposed = False
-            case "disk_fails" | "disk_lies" | "disk_slow":
+            case "disk_fails" | "disk_lies" | "disk_late" | "disk_slow":
                 await self._bad_weather(host, what)
             case "clock":
                 host.note("its clock jumps")
@@ -138,6 +138,8 @@ class _Conductor:
                 host.weather(lost_before=what.amount, read_fails=what.amount / 2)
             case "disk_lies":
                 host.weather(lost_after=what.amount)
+            case "disk_late":
+                host.weather(late=what.amount)
             case _:
                 host.weather(commit_s=what.amount, read_s=what.amount / 10)
         await asyncio.sleep(what.for_s)
@@ -190,6 +192,8 @@ class _Conductor:
             self._common.world.titles[run.id] = key
             return True
 
+        if task.twice:  # somebody else hands in the same
+            self._aside(self._insist(hand_in, task.number + 1))
         if await self._insist(hand_in, task.number) and task.watched:
             self._aside(self._watch(task))
             self._aside(self._await_result(task))
@@ -239,7 +243,9 @@ class _Conductor:
         heads = await self._shared.heads(Query(limit=1000))
         if not heads:
             return
-        whom = heads[order.whom % len(heads)]
+        living = [head for head in heads if head.status not in ENDS]
+        choice = living if living and order.whom else heads  # now and then somebody commands what is over
+        whom = choice[order.whom % len(choice)]
         command_id = f"order-{order.number}"
         orders = [self._command(whom.id, order.verb, command_id, order.number)]
         if order.twice:
@@ -284,7 +290,11 @@ class _Conductor:
             await asyncio.sleep(1.0)
 
     async def _attend(self, head: Head) -> None:
-        _, state, _ = await read_state(self._shared, head.id)
+        try:
+            _, state, _ = await read_state(self._shared, head.id)
+        except HoldfastError as error:
+            self._trouble(f"{head.id} cannot be read: {error}")
+            return
         for asked in list(state.open_requests()):
             await self._answer(head.id, asked.request, state)
         if head.status in ("paused", "interrupted"):

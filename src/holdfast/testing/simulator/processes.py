@@ -131,6 +131,7 @@ class Process:
             await asyncio.sleep(10)
         for task in self.tasks:
             if not task.done():
+                asyncio._unregister_task(task)  # type: ignore[attr-defined] -- nobody shall wait for it
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 with suppress(BaseException):
                     task.get_coro().close()  # type: ignore[union-attr]

@@ -29,7 +29,7 @@ def random_plan(dice: Random, name: str) -> dict[str, Any]:
         plan["finally"] = [{"id": "tidy", "tool": "put", "timeout": TIME_LIMIT_S}]
     if dice.random() < 0.2:
         plan["on_failure"] = [{"id": "mourn", "tool": "look", "timeout": TIME_LIMIT_S, "critical": False}]
-    if dice.random() < 0.15:
+    if dice.random() < 0.3:
         plan["concurrency"] = {"key": "narrow", "limit": 1}
     if dice.random() < 0.15:
         plan["pause_timeout"] = 8

@@ -12,12 +12,16 @@ import msgspec
 
 from holdfast.testing.simulator.programs import random_plan, random_script
 
-FaultKind = Literal["kill", "power", "freeze", "zombie", "depose", "disk_fails", "disk_lies", "disk_slow", "clock"]
+FaultKind = Literal[
+    "kill", "power", "freeze", "zombie", "depose", "disk_fails", "disk_lies", "disk_late", "disk_slow", "clock"
+]
 FAULTS: tuple[FaultKind, ...] = (
-    "kill", "kill", "kill", "power", "freeze", "zombie", "depose", "disk_fails", "disk_lies", "disk_slow", "clock",
+    "kill", "kill", "kill", "power", "freeze", "zombie", "depose",
+    "disk_fails", "disk_lies", "disk_late", "disk_slow", "clock", "clock",
 )  # fmt: skip
 VERBS = (
-    "pause", "resume", "resume", "interrupt", "stop", "approve", "deny", "answer", "resolve", "send", "send", "extend",
+    "pause", "pause", "resume", "resume", "interrupt", "stop",
+    "approve", "deny", "answer", "resolve", "send", "send", "extend",
 )  # fmt: skip
 WAR_S = 20.0  # how long things break; then there is peace
 
@@ -28,10 +32,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     plan: dict[str, Any] | None = None
     script: list[Any] | None = None
     watched: bool = False
+    twice: bool = False
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A command to the execution that stands at `whom` in the list of all; `twice` sends it from two processes."""
+    """A command to the execution that stands at `whom` in the list; `twice` sends it from two processes."""
 
     number: int
     at_s: float
@@ -85,10 +90,15 @@ def draw(seed: int) -> Scenario:
 
 
 def _task(dice: Random, number: int) -> Task:
-    at_s, watched = dice.random() * WAR_S / 2, dice.random() < 0.6
+    common: dict[str, Any] = {
+        "number": number,
+        "at_s": dice.random() * WAR_S / 2,
+        "watched": dice.random() < 0.6,
+        "twice": dice.random() < 0.2,
+    }
     if dice.random() < 0.6:
-        return Task(number=number, at_s=at_s, plan=random_plan(dice, f"plan{number}"), watched=watched)
-    return Task(number=number, at_s=at_s, script=random_script(dice), watched=watched)
+        return Task(plan=random_plan(dice, f"plan{number}"), **common)
+    return Task(script=random_script(dice), **common)
 
 
 def _order(dice: Random, number: int) -> Order:

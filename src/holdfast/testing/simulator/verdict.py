@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
+from holdfast.core.errors import HoldfastError
 from holdfast.testing.simulator import checks_journal, checks_outside, checks_steps
 from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.play import Played
@@ -24,4 +27,11 @@ class Violation(msgspec.Struct, frozen=True):
 
 def judge(played: Played) -> list[Violation]:
     case = Case(played, testify(played.history))
-    return [Violation(name, text) for name, check in CHECKS.items() for text in check(case)]
+    return [Violation(name, text) for name, check in CHECKS.items() for text in _found(check, case)]
+
+
+def _found(check: Check, case: Case) -> Iterator[str]:
+    try:
+        yield from check(case)
+    except HoldfastError as error:
+        yield f"cannot even be checked: {error}"

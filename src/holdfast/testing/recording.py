@@ -139,7 +139,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 def read_recording(given: bytes | str | Path) -> Recording:
     """From its bytes, or from the file they were written to."""
-    place = "the recording" if isinstance(given, bytes) else str(given)
+    place = "this" if isinstance(given, bytes) else str(given)
     try:
         body = given if isinstance(given, bytes) else Path(given).read_bytes()
         version = msgspec.json.decode(body, type=_Versioned).version
@@ -182,7 +182,7 @@ def replay(
 
     `program` is the new plan or function; without it, a recorded plan is replayed as it was.
     """
-    from holdfast.testing.replaying import Rehearsal
+    from holdfast.testing.rehearsal import Rehearsal
     from holdfast.testing.virtual import VirtualLoop, run_virtually
 
     try:
@@ -191,9 +191,9 @@ def replay(
         pass
     else:
         raise LabError("replay runs a loop of its own; call it from a plain `def`, not from a coroutine")
+    read = read_recording(recording)
     loop = VirtualLoop()
-    rehearsal = Rehearsal(loop, read_recording(recording), program, [*tools], [*functions])
-    return run_virtually(rehearsal.run(), loop)
+    return run_virtually(Rehearsal(loop, read, program, [*tools], [*functions]).run(), loop)
 
 
 def _shown(value: Any, limit: int = 200) -> str:
