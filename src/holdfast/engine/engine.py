@@ -117,6 +117,7 @@ class Engine:
             try:
                 written = await self.services.writer.write(new)
             except BaseException:
+                self._strays_possible = True
                 slot.release()
                 raise
             if not written.ok:
