@@ -131,7 +131,9 @@ PART_FIELDS = {
 }
 
 SETTINGS = {
-    "store": "The file that holds the journal. `memory:` keeps it in memory, for tests: it ends with the process.",
+    "store": "The file that holds the journal, or the address of "
+    "[a shared PostgreSQL](../scaling.md#a-shared-postgresql). `memory:` keeps it in memory, for tests: "
+    "it ends with the process.",
     "modules": "Modules whose tools and functions programs may use: dotted names, or `.py` files beside the settings.",
     "owner": "Whom executions belong to when `--owner` or `owner=` does not say.",
     "limits.executions": "Executions running at the same time in this process; the others wait in the queue.",
@@ -182,14 +184,17 @@ LIMITS = (
     Limit("programs.prepare", "PLAN_BYTES_MAX", "bytes of a plan file"),
     Limit("programs.cel", "EXPRESSION_CHARS_MAX", "characters of one expression"),
     Limit("core.execution", "ATTEMPTS_KEPT", "attempts of a step that `show` keeps; the events hold all of them"),
-    Limit("engine.engine", "SWEEP_S", "how often the dead and the due are looked for"),
-    Limit("engine.engine", "LOOK_S", "how often another process's writes are noticed"),
+    Limit("engine.engine", "STRAYS_S", "how often it is looked for executions held here and not driven"),
+    Limit("engine.services", "SWEEP_S", "how often the dead and the due are looked for"),
+    Limit("core.commands", "COMMAND_ID_CHARS_MAX", "characters of a command's id"),
+    Limit("engine.services", "LOOK_S", "how often another process's writes are noticed"),
     Limit("engine.services", "DEADLINES_EVERY_S", "how often time limits are looked at"),
     Limit("engine.wire", "SHOWN_VALUE_BYTES_MAX", "bytes of a large value that `show` and `events` show whole"),
     Limit("engine.wire", "SHOWN_BYTES_MAX", "bytes of all large values in one answer of `show`"),
     Limit("engine.feed", "FRAMES_MAX", "live frames waiting for one watcher; the oldest are dropped"),
     Limit("journal.live", "RING_FRAMES", "live frames kept for watchers in other processes"),
     Limit("journal.sqlite", "BUSY_LIMIT_S", "how long another process may hold the file"),
+    Limit("journal.postgres_address", "LEASE_S", "a process's lease on PostgreSQL", "`lease_s` in the address"),
     Limit("journal.log", "SNAPSHOT_EVENTS_MIN", "events after which a snapshot is considered"),
     Limit("tools.threads", "THREADS_MAX", "`def` tools at once in one process; more queue"),
     Limit("tools.shell", "OUTPUT_BYTES_MAX", "bytes kept of each stream of `shell.run`"),

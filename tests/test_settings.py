@@ -101,7 +101,7 @@ def test_memory_store_has_no_file(tmp_path: Path) -> None:
         ("colour = 1", "colour: no such setting; there are: store, modules, owner, limits.executions"),
         ("[limits]\nexecution = 3", 'limits.execution: no such setting; did you mean "limits.executions"?'),
         ("limits = 3", "limits: expected a table, got the number 3"),
-        ("store = 3", 'store: expected a path, or "memory:", got the number 3'),
+        ("store = 3", 'store: expected a path, "memory:" or "postgresql://…", got the number 3'),
         ('modules = "tools.py"', 'modules: expected a list of module names or .py files, got the string "tools.py"'),
         ("modules = [1]", "modules: expected a list of module names or .py files, got a list"),
         ("owner = true", "owner: expected a text, got true"),
@@ -133,11 +133,24 @@ def test_a_mistake_in_the_environment_names_the_variable(tmp_path: Path) -> None
     )
 
 
-def test_stores_that_do_not_exist_yet_are_refused_clearly(tmp_path: Path) -> None:
-    assert refusal(tmp_path, store="postgresql://db/x") == (
-        "--store: PostgreSQL is not built yet: use SQLite, with the path of a file"
+def test_stores_of_other_kinds_are_refused_clearly(tmp_path: Path) -> None:
+    assert refusal(tmp_path, store="ftp://x") == (
+        '--store: expected a path, "memory:" or "postgresql://…", got the string "ftp://x"'
     )
-    assert refusal(tmp_path, store="ftp://x") == ('--store: expected a path, or "memory:", got the string "ftp://x"')
+
+
+def test_a_database_is_no_file_and_is_shown_without_its_password(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, {"HOLDFAST_STORE": "postgresql://ann:geheim@db:5433/tasks?schema=team"})
+    assert settings.store == "postgresql://ann:geheim@db:5433/tasks?schema=team"
+    assert settings.store_shown == "postgresql://ann@db:5433/tasks?schema=team"
+    assert settings.store_file is None
+    assert load_settings(tmp_path, {}).store_shown == str(tmp_path / ".holdfast" / "journal.db")
+
+
+def test_a_mistake_in_an_address_is_named_without_repeating_it(tmp_path: Path) -> None:
+    text = refusal(tmp_path, store="postgresql://ann:ge/heim@db/tasks")
+    assert text.startswith("--store: expected postgresql://user:password@host:port/database")
+    assert "heim" not in text
 
 
 def test_the_default_data_folder_ignores_itself_in_git(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from holdfast.engine.services import Limits, Services, SystemClock
 from holdfast.journal.live import LiveRing
 from holdfast.journal.liveness import InProcess, Liveness, LockFiles
 from holdfast.journal.memory import MemoryStore
+from holdfast.journal.postgres_address import is_postgres, open_postgres
 from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.store import Store
 from holdfast.journal.writer import Writer
@@ -40,7 +41,8 @@ _memory_liveness = InProcess()
 class Engine(core_engine.Engine):
     """Runs tasks durably. Use it as `async with Engine() as engine`.
 
-    Without a store it keeps its journal in `.holdfast/` of the project; `"memory:"` keeps nothing.
+    Without a store it keeps its journal in `.holdfast/` of the project; `"memory:"` keeps nothing, and
+    `"postgresql://…"` keeps it in a database that processes of several machines may share.
     """
 
     def __init__(
@@ -160,6 +162,9 @@ def registry_of(
 def _open_store(settings: Settings) -> tuple[Store, Liveness, LiveRing | None]:
     if settings.store == "memory:":
         return MemoryStore(), _memory_liveness, None
+    if is_postgres(settings.store):
+        postgres = open_postgres(settings.store)
+        return postgres, postgres.leases, None
     ensure_data_folder(settings)
     path = Path(settings.store)
     locks = LockFiles(path.parent / "drivers")

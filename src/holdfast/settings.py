@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 from holdfast.core.errors import SettingsInvalid, StoreUnavailable
 from holdfast.core.policy import INTERRUPT_GRACE_S, PASSIVATE_AFTER_S
 from holdfast.core.suggest import describe_value, did_you_mean
+from holdfast.journal.postgres_address import is_postgres, parse_address
 
 CONFIG_FILE = "holdfast.toml"
 DATA_FOLDER = ".holdfast"
@@ -36,12 +37,13 @@ KEYS: dict[str, Kind] = {
     "limits.drain_s": "seconds",
 }
 EXPECTED: dict[Kind, str] = {
-    "store": 'a path, or "memory:"',
+    "store": 'a path, "memory:" or "postgresql://…"',
     "text": "a text",
     "list": "a list of module names or .py files",
     "whole": "a whole number from 1 to 1000000",
     "seconds": "a number of seconds from 0 to 86400",
 }
+NAME_BYTES_MAX = 255  # of a file, on every file system that holds a journal
 WHOLE_MAX = 1_000_000
 SECONDS_MAX = 86_400.0
 
@@ -71,8 +73,13 @@ class Settings:
 
     @property
     def store_file(self) -> Path | None:
-        """None for a store in memory."""
-        return None if self.store == MEMORY else Path(self.store)
+        """None for a store in memory or in a database."""
+        return None if self.store == MEMORY or is_postgres(self.store) else Path(self.store)
+
+    @property
+    def store_shown(self) -> str:
+        """The store's name for people: without a password."""
+        return parse_address(self.store).shown if is_postgres(self.store) else self.store
 
     @property
     def data_folder(self) -> Path:
@@ -111,9 +118,9 @@ def ensure_data_folder(settings: Settings) -> Path:
     file, folder = settings.store_file, settings.data_folder
     if file is None:
         return folder
-    if file.is_dir():
-        raise SettingsInvalid(f"store: {file} is a folder; name a file, such as {file / STORE_FILE}")
     try:
+        if file.is_dir():
+            raise SettingsInvalid(f"store: {file} is a folder; name a file, such as {file / STORE_FILE}")
         folder.mkdir(parents=True, exist_ok=True)
         ignore = folder / ".gitignore"
         if folder.name == DATA_FOLDER and not ignore.exists():
@@ -136,9 +143,12 @@ def _find_config(start: Path) -> tuple[Path | None, dict[str, Any]]:
             return own, _parse(own)
         shared = folder / "pyproject.toml"
         if shared.is_file() and b"tool.holdfast" in _bytes_of(shared):
-            table = _parse(shared).get("tool", {}).get("holdfast")
+            tools = _parse(shared).get("tool")
+            table: Any = cast("dict[str, Any]", tools).get("holdfast") if isinstance(tools, dict) else None
             if isinstance(table, dict):
                 return shared, cast("dict[str, Any]", table)
+            if table is not None:
+                raise SettingsInvalid(f"{shared}: tool.holdfast: expected a table, got {describe_value(table)}")
     return None, {}
 
 
@@ -147,7 +157,7 @@ def _parse(path: Path) -> dict[str, Any]:
         return tomllib.loads(_bytes_of(path).decode())
     except UnicodeDecodeError:
         raise SettingsInvalid(f"{path} is not UTF-8 text; save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # the parser also lets a number too long or brackets too deep escape
         raise SettingsInvalid(f"{path} is not valid TOML: {error}") from None
 
 
@@ -227,11 +237,22 @@ def _read(key: str, value: Any, place: str, base: Path) -> Any:
 def _read_store(value: str, place: str, base: Path) -> str:
     if value == MEMORY:
         return MEMORY
-    if value.startswith(("postgresql://", "postgres://")):
-        raise SettingsInvalid(f"{place}: PostgreSQL is not built yet: use SQLite, with the path of a file")
+    if is_postgres(value):
+        try:
+            parse_address(value)
+        except SettingsInvalid as error:
+            raise SettingsInvalid(f"{place}: {error}") from None
+        return value
     if "://" in value:
         raise SettingsInvalid(f"{place}: expected {EXPECTED['store']}, got {describe_value(value)}")
-    return str((base / Path(value).expanduser()).absolute())
+    try:
+        if b"\0" in os.fsencode(value) or any(len(os.fsencode(part)) > NAME_BYTES_MAX for part in Path(value).parts):
+            raise ValueError
+        return str((base / Path(value).expanduser()).absolute())
+    except ValueError:  # no file can be called that
+        raise SettingsInvalid(f"{place}: expected {EXPECTED['store']}, got {describe_value(value)}") from None
+    except RuntimeError:  # `~somebody` whom this machine does not know
+        raise SettingsInvalid(f"{place}: {describe_value(value)} is in the home of a user who does not exist") from None
 
 
 def _is_texts(value: Any) -> bool:

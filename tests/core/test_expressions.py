@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidCall, Problem
-from holdfast.core.expressions import Condition, Template, as_text, place_of, references, split_template
+from holdfast.core.expressions import Condition, Template, as_text, place_of, references
 from holdfast.programs.cel import Cel
 
 CEL = Cel()
@@ -125,13 +123,6 @@ def test_places_read_like_paths():
     assert place_of("", "a") == "a"
     assert place_of("steps[0]", "with") == "steps[0].with"
     assert place_of("a", "b c") == 'a["b c"]'
-
-
-@given(st.text(alphabet="${}'\"\\ar \n", max_size=30))
-def test_splitting_loses_nothing(text: str):
-    pieces = split_template(text)
-    if not isinstance(pieces, str):
-        assert "".join(f"${{{{{piece}}}}}" if is_expression else piece for is_expression, piece in pieces) == text
 
 
 def test_values_in_sentences_read_plainly():

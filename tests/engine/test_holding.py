@@ -261,3 +261,11 @@ async def test_unknown_execution_is_a_clear_error() -> None:
         for refused in (engine.get("nowhere").pause(), engine.get("nowhere").status(), engine.get("nowhere").result()):
             with pytest.raises(holdfast.HoldfastError, match="there is no execution nowhere"):
                 await refused
+
+
+async def test_an_endless_command_id_is_refused() -> None:
+    async with engine_at("memory:", echo) as engine:
+        run = await engine.start(plan(step("a", "echo")), hold=True)
+        with pytest.raises(holdfast.UsageError, match="a command's id has 201 characters, 200 are allowed"):
+            await run.send("go", id="x" * 201)
+        assert await names(run) == ["task:created"]

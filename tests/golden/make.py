@@ -15,13 +15,15 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from core.histories import ENDINGS, LONG, TO_STATUS, step
+from core.histories import ENDINGS, LIMITED, LONG, TO_STATUS, opened, step
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution, percent
 from holdfast.core.fold import apply
 from holdfast.journal.codec import CHAIN_START, Row, decode, link, make_row, make_snapshot, verify
 
 HERE = Path(__file__).parent
+RAW_INPUTS = msgspec.Raw(b'{"topic": "tides"}')
+BLOB = msgspec.Raw(msgspec.json.encode(ev.Blob(digest="ab" * 16, bytes=9000)))
 
 
 class Golden(msgspec.Struct, kw_only=True):
@@ -109,6 +111,35 @@ def golden(events: Sequence[ev.Event]) -> Golden:
     )
 
 
+# What a function leaves behind: names instead of a pinned document, code steps, a question, a child, a divergence of
+# time and chance recorded, and a program that was told to go on in spite of a change.
+FUNCTION: Sequence[ev.Event] = [
+    ev.TaskCreated(
+        at=1, program=ev.Program(kind="function", name="research"), inputs=RAW_INPUTS, owner="ann", hold=True
+    ),
+    ev.TaskResumed(at=2, by="ann", why="now", forced=("research changed",)),
+    ev.TaskStarted(at=2, because="resumed", driver="d1"),
+    step("now", kind="code", tool="code", at=3),
+    ev.StepCompleted(at=3, path="now", output=msgspec.Raw(b'"2026-01-01T00:00:00Z"')),
+    step("both[0]/fetch", effect="read", at=4),
+    step("both[1]/fetch~2", effect="once", at=4),
+    ev.StepCompleted(at=5, path="both[0]/fetch", output=BLOB, started_at=4, duration_us=7, cached=True),
+    ev.StepRetrying(at=6, path="both[1]/fetch~2", failure=LIMITED, due_at=9, fallback=1, reduced=True, refreshed=True),
+    step("both[1]/fetch~2", effect="once", at=9, attempt=2, fallback=1, reduced=True, refreshed=True, tool="other"),
+    ev.StepCompleted(at=10, path="both[1]/fetch~2", attempt=2, output=msgspec.Raw(b"1.0"), tool="other"),
+    ev.StepWaiting(at=11, path="colour", reason="answer", kind="wait", name="which?"),
+    opened("question", "colour", "r1"),
+    ev.TaskWaiting(at=12, reasons=(ev.Reason(kind="answer", path="colour", name="r1"),)),
+    ev.RequestAnswered(at=13, request_id="r1", remedy="answered", by="ann", data=msgspec.Raw(b'"blue"')),
+    ev.TaskStarted(at=14, because="woken", driver="d2"),
+    ev.StepCompleted(at=15, path="colour", output=msgspec.Raw(b'"blue"'), by="ann"),
+    step("part", kind="child", tool="research", at=16),
+    ev.ChildStarted(at=16, path="part", child_id="c1"),
+    ev.ChildEnded(at=17, path="part", child_id="c1", status="completed", output=msgspec.Raw(b"[1]")),
+    ev.StepCompleted(at=18, path="part", output=msgspec.Raw(b"[1]")),
+    ev.TaskCompleted(at=19, output=msgspec.Raw(b'{"big":123456789012345678901234567890}')),
+]
+
 HISTORIES: dict[str, Sequence[ev.Event]] = {
     "completed": [*LONG, ENDINGS[0]],
     "failed": [*LONG, ENDINGS[1]],
@@ -120,6 +151,9 @@ HISTORIES: dict[str, Sequence[ev.Event]] = {
     ],
     "waiting": TO_STATUS["waiting"],
     "paused": TO_STATUS["paused"],
+    "queued": TO_STATUS["queued"],
+    "interrupted": TO_STATUS["interrupted"],
+    "function": FUNCTION,
 }
 
 

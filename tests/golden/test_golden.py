@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from golden.make import HERE, HISTORIES, Golden, folded, main, summary
-from holdfast.core.events import SCHEMA_VERSION, AnyEvent
+from holdfast.core.events import SCHEMA_VERSION, AnyEvent, StepStarted, StepWaiting
+from holdfast.core.lifecycle import ENDS, TASK_MOVES
 from holdfast.journal import codec
 from holdfast.journal.codec import CHAIN_START, Snapshot, decode, make_snapshot, open_snapshot, verify
 
@@ -49,6 +50,16 @@ def test_the_journals_of_this_version_hold_every_kind_of_event() -> None:
     current = [read(path) for path in JOURNALS if path.parent.name == f"v{SCHEMA_VERSION}"]
     seen = {type(decode(row)) for journal in current for row in journal.rows()}
     assert seen == set(AnyEvent.__args__)
+
+
+def test_the_journals_of_this_version_hold_every_kind_of_program_step_and_status() -> None:
+    current = [read(path) for path in JOURNALS if path.parent.name == f"v{SCHEMA_VERSION}"]
+    states = [folded(journal.rows()) for journal in current]
+    assert {state.facts().program.kind for state in states} == {"plan", "function"}
+    assert {state.status for state in states} == {*ENDS, *(move.to for move in TASK_MOVES.values())}
+    events = [decode(row) for journal in current for row in journal.rows()]
+    kinds = {event.kind for event in events if isinstance(event, StepStarted | StepWaiting)}
+    assert kinds >= {"tool", "for_each", "wait", "child", "code"}
 
 
 def test_journals_that_exist_are_never_written_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import Raw
 
 from holdfast.core.errors import StoreCorrupted
@@ -58,13 +56,6 @@ async def test_a_value_that_looks_like_a_reference_is_not_taken_for_one() -> Non
     assert bytes(kept) != LOOK_ALIKE
     await stored(blobs, store)
     assert await fetch_value(store, kept) == LOOK_ALIKE
-
-
-@given(st.binary(max_size=50).map(lambda tail: b'{"holdfast":"blob"' + tail) | st.binary(max_size=50))
-def test_no_small_value_is_ever_kept_as_something_that_reads_as_a_reference(value: bytes) -> None:
-    blobs = Blobs(MemoryStore())
-    kept = blobs.keep(value)
-    assert (reference(kept) is None) == (bytes(kept) == value)
 
 
 async def test_a_changed_blob_is_found() -> None:

@@ -1,4 +1,4 @@
-"""Both stores of this package keep the published contract."""
+"""All stores of this package keep the published contract."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.journal.memory import MemoryStore
+from holdfast.journal.postgres import PostgresStore
 from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.store import Store
 from holdfast.testing.store_contract import StoreContract
+from servers.postgres import PostgresServer
 
 
 class TestMemoryStore(StoreContract):
@@ -36,6 +38,25 @@ class TestSqliteStore(StoreContract):
 
     async def beside(self, store: Store) -> Store:
         return SqliteStore(self.path)
+
+
+class TestPostgresStore(StoreContract):
+    url: str
+
+    @pytest.fixture(autouse=True)
+    def on_a_server(self, postgres_server: PostgresServer) -> None:
+        self.server = postgres_server
+
+    async def make_store(self) -> Store:
+        self.url = self.server.schema_url()
+        return PostgresStore(self.url)
+
+    async def reopen(self, store: Store) -> Store:
+        await store.close()
+        return PostgresStore(self.url)
+
+    async def beside(self, store: Store) -> Store:
+        return PostgresStore(self.url)
 
 
 async def test_a_contract_test_that_makes_no_store_says_what_to_do() -> None:

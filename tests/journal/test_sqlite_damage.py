@@ -15,6 +15,8 @@ from holdfast.journal.sqlite import SqliteStore, explaining
 from holdfast.testing.store_samples import Sample, sample_id
 from journal.support import sql
 
+VERSION = len(migrations("sqlite"))
+
 
 async def filled(path: Path) -> None:
     store = SqliteStore(path)
@@ -69,7 +71,8 @@ async def test_a_schema_from_the_future_is_refused_and_left_alone(tmp_path: Path
     await SqliteStore(path).close()
     sql(path, "PRAGMA user_version = 99")
     with pytest.raises(
-        SchemaTooNew, match=r"j\.db has schema version 99, this Holdfast knows 1; upgrade Holdfast to open it"
+        SchemaTooNew,
+        match=rf"j\.db has schema version 99, this Holdfast knows {VERSION}; upgrade Holdfast to open it",
     ):
         SqliteStore(path)
     assert sql(path, "PRAGMA user_version") == [(99,)]
@@ -86,14 +89,15 @@ async def test_an_older_file_is_upgraded_only_when_nobody_uses_it(
     monkeypatch.setattr(sqlite_module, "migrations", lambda _: newer)
     with pytest.raises(
         StoreUnavailable,
-        match="must be upgraded from schema version 1 to 2, and another process is using it; end that process first",
+        match=f"must be upgraded from schema version {VERSION} to {VERSION + 1}, and another process is using it; "
+        "end that process first",
     ):
         SqliteStore(path, may_migrate=lambda: False)
-    assert sql(path, "PRAGMA user_version") == [(1,)]
+    assert sql(path, "PRAGMA user_version") == [(VERSION,)]
     store = SqliteStore(path, may_migrate=lambda: True)
     assert (await store.head(sample_id(1))).seq == 1
     await store.close()
-    assert sql(path, "PRAGMA user_version") == [(2,)]
+    assert sql(path, "PRAGMA user_version") == [(VERSION + 1,)]
     assert sql(path, "SELECT count(*) FROM later") == [(0,)]
 
 
@@ -109,7 +113,7 @@ async def test_an_upgrade_that_fails_leaves_the_old_file(tmp_path: Path, monkeyp
     with pytest.raises(StoreUnavailable, match=r"cannot be read or written .*later already exists"):
         SqliteStore(path)
     monkeypatch.undo()
-    assert sql(path, "PRAGMA user_version") == [(1,)]
+    assert sql(path, "PRAGMA user_version") == [(VERSION,)]
     await SqliteStore(path).close()
 
 

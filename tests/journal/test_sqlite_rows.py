@@ -11,8 +11,8 @@ from holdfast.core.errors import StoreCorrupted
 from holdfast.journal.codec import Snapshot
 from holdfast.journal.log import read_events, read_state
 from holdfast.journal.sqlite import SqliteStore
-from holdfast.journal.store import Query
-from holdfast.testing.store_samples import Sample, sample_id
+from holdfast.journal.store import CacheItem, Query
+from holdfast.testing.store_samples import Sample, sample_answer, sample_id
 from journal.support import sql
 
 SPOILT = {
@@ -114,10 +114,50 @@ async def test_a_blob_of_the_wrong_type_is_damage(store: SqliteStore) -> None:
         await store.blob("d1")
 
 
-async def test_a_command_that_cannot_be_read_is_in_nobodys_way(store: SqliteStore) -> None:
+SPOILT_COMMANDS = ["by = CAST(x'ff' AS TEXT)", "arguments = 5", "arguments = '[]'", "verb = 'stop'", "at = 7", "by = 5"]
+
+
+@pytest.mark.parametrize("change", SPOILT_COMMANDS)
+async def test_a_spoilt_command_is_refused_and_sets_its_receiver_aside(store: SqliteStore, change: str) -> None:
     await store.commit([Sample(number).command(f"c{number}") for number in (1, 2, 3)])
-    sql(store.path, "UPDATE inbox SET by = CAST(x'ff' AS TEXT) WHERE num = 1")
-    sql(store.path, "UPDATE inbox SET arguments = 5 WHERE num = 2")
-    commands = await store.pending()
-    assert [command.id for command in commands] == ["c2", "c3"]
-    assert bytes(commands[0].arguments) == b""  # the rules refuse it, so that it gets an answer
+    sql(store.path, f"UPDATE inbox SET {change} WHERE num = 2")
+    assert [command.id for command in await store.pending()] == ["c1", "c3"]
+    answer = await store.answer("c2")
+    assert answer is not None
+    assert (answer.outcome, answer.text) == ("refused", "it was changed after it was written")
+    aside = {head.id: head.quarantined for head in await store.heads(Query())}
+    assert aside == {
+        sample_id(1): "",
+        sample_id(2): "command 2 of its inbox: it was changed after it was written",
+        sample_id(3): "",
+    }
+
+
+@pytest.mark.parametrize("change", ["text = 'no'", "outcome = 'refused'", "seq = 3"])
+async def test_a_changed_answer_is_not_believed(store: SqliteStore, change: str) -> None:
+    sample = Sample(1)
+    command = sample.command("c1")
+    await store.commit([command, sample.entry(answers=(sample_answer(command),))])
+    assert await store.answer("c1") == sample_answer(command)
+    sql(store.path, f"UPDATE inbox SET {change}")
+    with pytest.raises(StoreCorrupted, match="the answer to command c1 was changed after it was written"):
+        await store.answer("c1")
+
+
+@pytest.mark.parametrize("change", ["output = x'32'", "output = 5", "expires_at = 99"])
+async def test_a_changed_item_of_the_cache_is_passed_over(store: SqliteStore, change: str) -> None:
+    await store.commit([Sample(1).entry(cached=(CacheItem("k", b"1", 90),))])
+    assert await store.cached("k", 50) == b"1"
+    sql(store.path, f"UPDATE cache SET {change}")
+    assert await store.cached("k", 50) is None
+
+
+async def test_what_was_written_before_there_were_seals_is_taken_as_it_is(store: SqliteStore) -> None:
+    sample = Sample(1)
+    asked, answered = sample.command("c1"), sample.command("c2")
+    cached = (CacheItem("k", b"1", 90),)
+    await store.commit([asked, answered, sample.entry(answers=(sample_answer(answered),), cached=cached)])
+    sql(store.path, "UPDATE inbox SET seal = x''; UPDATE cache SET seal = x''")
+    assert await store.pending() == [asked]
+    assert await store.answer("c2") == sample_answer(answered)
+    assert await store.cached("k", 50) == b"1"

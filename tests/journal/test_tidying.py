@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.journal import memory, sqlite_commit
+from holdfast.journal import memory, postgres_commit, sqlite_commit
 from holdfast.journal.memory import MemoryStore
+from holdfast.journal.postgres import PostgresStore
 from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.store import ANSWERS_KEPT_US, CacheItem, Store
 from holdfast.testing.store_samples import Sample, sample_answer
@@ -17,9 +18,16 @@ from holdfast.testing.store_samples import Sample, sample_answer
 LATER = 10_000 + ANSWERS_KEPT_US
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    store: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "j.db")
+    store: Store
+    match request.param:
+        case "memory":
+            store = MemoryStore()
+        case "sqlite":
+            store = SqliteStore(tmp_path / "j.db")
+        case _:
+            store = PostgresStore(request.getfixturevalue("postgres_url"))
     yield store
     await store.close()
 
@@ -53,13 +61,14 @@ async def test_answers_of_executions_that_ended_over_a_day_ago_are_forgotten(sto
 async def test_the_inbox_is_tidied_a_stretch_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "TIDY_ITEMS", 4)
     monkeypatch.setattr(sqlite_commit, "TIDY_ROWS", 4)
+    monkeypatch.setattr(postgres_commit, "TIDY_ROWS", 4)
     over, alive = Sample(0), Sample(1)
     commands = [(over if number % 2 else alive).command(f"c{number}") for number in range(20)]
     answers = tuple(sample_answer(command) for command in commands)
     writes = [over.new, alive.new, *commands, alive.entry(answers=answers[::2]), over.end(answers=answers[1::2])]
     await store.commit(writes)
     left = [20]
-    for turn in range(6):  # SQLite's stretches take turns by the time of the end, at most one a second
+    for turn in range(6):  # the stretches of a database take turns by the time of the end, at most one a second
         other = Sample(turn + 2)
         await store.commit([other.new, other.end(at=LATER - LATER % 6 + 1_000_001 * 6 * turn + turn)])
         left.append(len([c for c in commands if await store.answer(c.id)]))

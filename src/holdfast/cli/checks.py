@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Raw
 
@@ -23,12 +23,16 @@ from holdfast.core.fold import apply
 from holdfast.core.lifecycle import ENDS
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.codec import decode, verify
-from holdfast.journal.liveness import LockFiles
+from holdfast.journal.liveness import Liveness, LockFiles
 from holdfast.journal.log import check_head
+from holdfast.journal.postgres_address import is_postgres
 from holdfast.journal.sqlite import SqliteStore
-from holdfast.journal.store import Head, Query
+from holdfast.journal.store import Head, Query, Store
 from holdfast.settings import Settings
 from holdfast.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from holdfast.journal.postgres import PostgresStore
 
 FREE_BYTES_MIN = 50 * 1024 * 1024
 PAGE_HEADS = 500
@@ -69,6 +73,8 @@ def folder(settings: Settings) -> list[Finding]:
 
 
 def disk(settings: Settings) -> list[Finding]:
+    if is_postgres(settings.store):
+        return []  # its disk is the server's
     free = shutil.disk_usage(_nearest(settings.data_folder)).free
     if free >= FREE_BYTES_MIN:
         return []
@@ -84,7 +90,14 @@ def _nearest(path: Path) -> Path:
     return path
 
 
-def open_store(settings: Settings) -> SqliteStore:
+def is_there(settings: Settings) -> bool:
+    """Whether there is a journal to look at; in a database, one is made by looking."""
+    return is_postgres(settings.store) or (settings.store_file is not None and settings.store_file.exists())
+
+
+def open_store(settings: Settings) -> SqliteStore | PostgresStore:
+    if is_postgres(settings.store):
+        return place.open_store(settings)
     path = Path(settings.store)
     if path.is_dir():
         raise StoreUnavailable(f"{path} is a folder; name a file with --store")
@@ -107,22 +120,29 @@ def store_trouble(error: HoldfastError) -> Finding:
             return Finding("problem", "damaged store", damage, meaning, todo)
         case _:
             meaning = "Nothing can be recorded, so nothing is started"
-            return Finding("problem", "store", str(error), meaning, "Make the file and its folder writable")
+            what, _, advice = str(error).partition("; ") if is_postgres(str(error)) else (str(error), "", "")
+            todo = f"{advice[:1].upper()}{advice[1:]}" or "Make the file and its folder writable"
+            return Finding("problem", "store", what, meaning, todo)
 
 
 # ---- executions ----------------------------------------------------------------------------------------------------
 
 
-async def whole_store(store: SqliteStore, registry: Registry, locks: LockFiles) -> list[Finding]:
+async def whole_store(store: SqliteStore | PostgresStore, registry: Registry, liveness: Liveness) -> list[Finding]:
     findings = [
         Finding(
             "problem", "damaged store", trouble, "Its bytes are not what was written", "Restore a backup of the file"
         )
         for trouble in await store.check()
     ]
-    async for head in _heads(store):
-        findings += await _execution(store, head, registry, locks)
     held = set(await store.drivers())
+    async for head in _heads(store):
+        findings += await _execution(store, head, registry, liveness)
+    return findings + (_lock_files(liveness, held) if isinstance(liveness, LockFiles) else [])
+
+
+def _lock_files(locks: LockFiles, held: set[str]) -> list[Finding]:
+    findings: list[Finding] = []
     for driver in locks.everybody():
         if driver not in held and locks.is_dead(driver):
             locks.forget(driver)
@@ -131,7 +151,7 @@ async def whole_store(store: SqliteStore, registry: Registry, locks: LockFiles) 
     return findings
 
 
-async def _heads(store: SqliteStore) -> AsyncIterator[Head]:
+async def _heads(store: Store) -> AsyncIterator[Head]:
     query = Query(limit=PAGE_HEADS)
     while page := await store.heads(query):
         for head in page:
@@ -139,7 +159,7 @@ async def _heads(store: SqliteStore) -> AsyncIterator[Head]:
         query = Query(limit=PAGE_HEADS, before=page[-1].id)
 
 
-async def _execution(store: SqliteStore, head: Head, registry: Registry, locks: LockFiles) -> list[Finding]:
+async def _execution(store: Store, head: Head, registry: Registry, liveness: Liveness) -> list[Finding]:
     try:
         await store.head(head.id)  # a list shows what it can of a damaged row; asked for alone, it says so
         state = await verify_execution(store, head)
@@ -155,11 +175,11 @@ async def _execution(store: SqliteStore, head: Head, registry: Registry, locks: 
         todo = f"Let it back in: holdfast doctor --release {head.id}"
         findings.append(Finding("problem", "set aside", what, "Nobody drives it", todo, head.id))
     if head.status not in ENDS:
-        findings += [*_orphaned(head, locks), *_tools(head, state.facts(), registry)]
+        findings += [*_orphaned(head, liveness), *_tools(head, state.facts(), registry)]
     return findings
 
 
-async def verify_execution(store: SqliteStore, head: Head) -> Execution:
+async def verify_execution(store: Store, head: Head) -> Execution:
     """Every link of the chain from the first event to the head, every move, and every large value."""
     state = Execution(id=head.id)
     end = b""
@@ -184,9 +204,9 @@ async def verify_execution(store: SqliteStore, head: Head) -> Execution:
     return state
 
 
-def _orphaned(head: Head, locks: LockFiles) -> list[Finding]:
+def _orphaned(head: Head, liveness: Liveness) -> list[Finding]:
     if head.driver:
-        if not locks.is_dead(head.driver):
+        if not liveness.is_dead(head.driver):
             return []
         why = "the process that drove it died"
     elif head.status == "running" or (head.status == "waiting" and _is_due(head)):

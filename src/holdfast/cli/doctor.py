@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import AsJson
-from holdfast.cli.place import existing_store, lock_files, settings_of, wait_for
+from holdfast.cli.place import existing_store, liveness_of, settings_of, wait_for
 from holdfast.cli.text import json_line, paint
 from holdfast.cli.toolbox import builtin_registry
 from holdfast.core.errors import HoldfastError, NotFound, SettingsInvalid, StoreCorrupted
@@ -54,7 +54,10 @@ def doctor(
 
 
 def _report(settings: Settings, findings: list[Finding], ill: bool) -> list[str]:
-    lines = [f"store: {settings.store}", f"settings: {settings.config_file or 'defaults, no holdfast.toml found'}"]
+    lines = [
+        f"store: {settings.store_shown}",
+        f"settings: {settings.config_file or 'defaults, no holdfast.toml found'}",
+    ]
     colours = {"problem": "red", "warning": "yellow", "tidied": "dim"}
     for finding in findings:
         heading = paint(f"{finding.severity}: {finding.name}: ", colours[finding.severity])
@@ -68,14 +71,14 @@ async def examine(settings: Settings) -> list[Finding]:
     findings = [*checks.folder(settings), *checks.disk(settings)]
     registry, of_modules = load_modules(settings)
     findings += [*of_modules, *_unmet(registry)]
-    if settings.store_file is None or not settings.store_file.exists():
+    if not checks.is_there(settings):
         return findings  # nothing was ever run here, which is no illness
     try:
         store = checks.open_store(settings)
     except HoldfastError as error:
         return [*findings, checks.store_trouble(error)]
     try:
-        findings += await checks.whole_store(store, registry, lock_files(settings))
+        findings += await checks.whole_store(store, registry, liveness_of(settings, store))
     except HoldfastError as error:
         findings.append(checks.store_trouble(error))
     finally:

@@ -13,7 +13,7 @@ from holdfast.cli.place import (
     bare_engine,
     is_left_alone,
     left_alone,
-    lock_files,
+    liveness_of,
     open_store,
     settings_of,
     wait_for,
@@ -91,9 +91,10 @@ async def _heads(
         return []  # nothing was ever run here
     try:
         heads = await store.heads(Query(status=status, name=name, owner=owner, limit=limit))
+        await store.drivers()  # which lets a database say who of them is alive
+        return [wire_head(head, liveness_of(settings, store).is_dead) for head in heads]
     finally:
         await store.close()
-    return [wire_head(head, lock_files(settings).is_dead) for head in heads]
 
 
 def _table(found: Sequence[dict[str, Any]]) -> list[str]:

@@ -42,7 +42,9 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def shared(
     context: typer.Context,
-    store: Annotated[str | None, typer.Option(help="The journal's file; also HOLDFAST_STORE.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="The journal's file or postgresql:// address; also HOLDFAST_STORE.")
+    ] = None,
     folder: Annotated[
         str | None, typer.Option("--folder", "-C", envvar="HOLDFAST_FOLDER", help="Work as if started in this folder.")
     ] = None,
@@ -70,6 +72,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     try:
+        _check_text(arguments)
         code = app(args=_shared_first(arguments), prog_name="holdfast", standalone_mode=False)
     except HoldfastError as error:
         _tell(str(error), type(error).__name__, as_json)
@@ -91,6 +94,13 @@ def run(arguments: Sequence[str]) -> int:
         _tell(f"{said}{joint}`{command} --help` shows how", UsageError.__name__, as_json)
         return 2
     return code if isinstance(code, int) else 0
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """What is typed may end up in the journal, which holds nothing but text."""
+    for argument in arguments:
+        if "\0" in argument or any("\ud800" <= character <= "\udfff" for character in argument):
+            raise UsageError(f"{argument!a} is not UTF-8 text; type it in another way, or rename the file")
 
 
 def _tell(error: str, kind: str, as_json: bool) -> None:

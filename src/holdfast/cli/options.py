@@ -45,7 +45,7 @@ def values(texts: Sequence[str] | None, option: str) -> dict[str, Any] | None:
 def json_value(text: str, option: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputInvalid(f"{option}: expected JSON, got {text!r} ({error}); quote it for the shell") from None
 
 
@@ -54,7 +54,7 @@ def read_inputs_file(path: str) -> dict[str, Any]:
         found = json.loads(Path(path).read_text("utf-8"))
     except OSError as error:
         raise UsageError(f"--inputs {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputInvalid(f"--inputs {path} is not JSON: {error}") from None
     if not isinstance(found, Mapping):
         raise InputInvalid(f"--inputs {path}: expected a JSON object of names and values")

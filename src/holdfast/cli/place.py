@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import typer
 
 from holdfast.core.errors import NotFound, UsageError
+from holdfast.journal.postgres_address import is_postgres, open_postgres
 
 if TYPE_CHECKING:
     from holdfast.app import Engine
     from holdfast.engine.engine import Engine as BareEngine
-    from holdfast.journal.liveness import LockFiles
+    from holdfast.journal.liveness import Liveness, LockFiles
+    from holdfast.journal.postgres import PostgresStore
     from holdfast.journal.sqlite import SqliteStore
     from holdfast.journal.store import Head
     from holdfast.settings import Settings
@@ -71,13 +73,13 @@ async def bare_engine(settings: Settings, *, with_tools: bool = False) -> AsyncG
         registry = registry_of(settings)
     path = existing_store(settings)
     store = open_store(settings)
-    feed = Feed(LiveRing(path.with_name("live.db")))
+    feed = Feed(LiveRing(path.with_name("live.db")) if path else None)
     services = Services(
         store=store, writer=Writer(store), registry=registry, feed=feed, driver="", folder=settings.root, programs={},
         version=VERSION,
     )  # fmt: skip
     services.driver = services.new_id()
-    engine = BareEngine(services, lock_files(settings), recover="none")
+    engine = BareEngine(services, liveness_of(settings, store), recover="none")
     await engine.open()
     try:
         yield engine
@@ -94,8 +96,10 @@ async def driving_engine(settings: Settings) -> AsyncGenerator[Engine]:
         yield engine
 
 
-def existing_store(settings: Settings) -> Path:
-    """The journal's file; looking at a folder must not leave one behind."""
+def existing_store(settings: Settings) -> Path | None:
+    """The journal's file, or None if it is in a database; looking at a folder must not leave one behind."""
+    if is_postgres(settings.store):
+        return None
     path = settings.store_file
     if path is None:
         raise UsageError("a store in memory ends with its process, so there is nothing to look at; use a file")
@@ -106,13 +110,21 @@ def existing_store(settings: Settings) -> Path:
     return path
 
 
-def open_store(settings: Settings) -> SqliteStore:
-    """The store alone; an older file is upgraded unless another process is using it."""
+def open_store(settings: Settings) -> SqliteStore | PostgresStore:
+    """The store alone; an older one is upgraded unless another process is using it."""
+    path = existing_store(settings)
+    if path is None:
+        return open_postgres(settings.store)
     from holdfast.journal.sqlite import SqliteStore
 
     locks = lock_files(settings)
     alone = lambda: all(locks.is_dead(driver) for driver in locks.everybody())  # noqa: E731
-    return SqliteStore(existing_store(settings), may_migrate=alone)
+    return SqliteStore(path, may_migrate=alone)
+
+
+def liveness_of(settings: Settings, store: SqliteStore | PostgresStore) -> Liveness:
+    """Who is alive. A database says so when it is asked for the drivers, and it is good as long as that."""
+    return getattr(store, "leases", None) or lock_files(settings)
 
 
 def lock_files(settings: Settings) -> LockFiles:

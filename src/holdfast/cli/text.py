@@ -124,7 +124,7 @@ def parse_value(text: str) -> Any:
     """What a person typed: JSON if it is JSON, and the text itself if not."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

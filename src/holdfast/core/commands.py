@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
+from holdfast.core.errors import InputInvalid
 from holdfast.core.execution import Asked, Execution
 from holdfast.core.failure import Failure
 from holdfast.core.inputs import InputSpec, mismatch
@@ -26,6 +27,7 @@ Outcome = Literal["applied", "unchanged", "refused", "queued"]
 PASSED_DOWN: frozenset[str] = frozenset({"pause", "resume", "interrupt", "stop"})
 
 MAILBOX_EVENTS_MAX = 1000  # events from outside that no step has taken yet
+COMMAND_ID_CHARS_MAX = 200  # made by whoever asks; stores keep an index of them
 DATA_BYTES_MAX = 4 * 1024 * 1024  # what a command may carry
 
 
@@ -362,4 +364,7 @@ _RULES: dict[Verb, Callable[[Execution, Arguments, str, int], Ruling]] = {
 
 def encode_arguments(**values: Any) -> Raw:
     """The arguments of a command as they travel."""
-    return Raw(msgspec.json.encode(Arguments(**values)))
+    try:
+        return Raw(msgspec.json.encode(Arguments(**values)))
+    except UnicodeEncodeError:
+        raise InputInvalid("a command holds half of a surrogate pair, which cannot be stored") from None

@@ -17,10 +17,11 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
-from holdfast.core.commands import Answer, Command, Verb, encode_arguments
+from holdfast.core.commands import COMMAND_ID_CHARS_MAX, Answer, Command, Verb, encode_arguments
 from holdfast.core.errors import (
     Fenced,
     HoldfastError,
+    InputInvalid,
     JournalError,
     NotFound,
     Refused,
@@ -204,6 +205,8 @@ class Engine:
     async def command(
         self, execution_id: str, verb: Verb, *, by: str = "", command_id: str = "", **arguments: Any
     ) -> Answer:
+        if len(command_id) > COMMAND_ID_CHARS_MAX:
+            raise InputInvalid(f"a command's id has {len(command_id):,} characters, {COMMAND_ID_CHARS_MAX} are allowed")
         command = Command(
             id=command_id or self.services.new_id(),
             execution_id=execution_id,

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 
 DEADLINES_EVERY_S = 0.02  # how exactly time limits are kept
+LOOK_S = 0.02  # how often other processes' writes are noticed
+SWEEP_CHANGED_S = 0.1  # how soon after a write it is looked for what should be driven
+SWEEP_S = 0.5  # how often the dead and the due are looked for when nothing was written
 
 
 class Clock(Protocol):
@@ -56,9 +59,9 @@ class Limits:
 class Pace:
     """How often an engine looks around; in virtual time, looking seldom is what makes a month pass in no time."""
 
-    look_s: float = 0.02  # how often other processes' writes are noticed
-    sweep_changed_s: float = 0.1  # how soon after a write it is looked for what should be driven
-    sweep_s: float = 0.5  # how often the dead and the due are looked for when nothing was written
+    look_s: float = LOOK_S
+    sweep_changed_s: float = SWEEP_CHANGED_S
+    sweep_s: float = SWEEP_S
 
 
 class Deadlines:

@@ -61,7 +61,12 @@ def digest_of(value: bytes) -> str:
 
 def reference(value: Raw) -> Blob | None:
     body = bytes(value)
-    return msgspec.json.decode(body, type=Blob) if body.startswith(_MARK) else None
+    if not body.startswith(_MARK):
+        return None
+    try:
+        return msgspec.json.decode(body, type=Blob)
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupted(f"a reference to a blob cannot be read: {error}") from error
 
 
 async def fetch_blob(store: Store, blob: Blob) -> bytes:

@@ -7,10 +7,14 @@ else is handed to libpq as it is. Needs no driver, so that settings can be check
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from holdfast.core.errors import SettingsInvalid
+from holdfast.core.errors import SettingsInvalid, StoreUnavailable
+
+if TYPE_CHECKING:
+    from holdfast.journal.postgres import PostgresStore
 
 SCHEMES = ("postgresql", "postgres")
 SCHEMA = "holdfast"
@@ -24,7 +28,7 @@ _HOSTS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:@/\[\],]*)(:[0-9]*)?(,(\[[0-9a-fA-F
 class PostgresAddress:
     """`libpq` is what the driver is given, password included; `shown` is for people."""
 
-    libpq: str
+    libpq: str = field(repr=False)
     shown: str
     schema: str = SCHEMA
     lease_s: float = LEASE_S
@@ -32,6 +36,18 @@ class PostgresAddress:
 
 def is_postgres(store: str) -> bool:
     return store.partition("://")[0] in SCHEMES and "://" in store
+
+
+def open_postgres(url: str) -> PostgresStore:
+    """Connects to nothing yet. The driver is imported here and nowhere before."""
+    try:
+        from holdfast.journal.postgres import PostgresStore
+    except ImportError as error:
+        text = (
+            f"a store in PostgreSQL needs psycopg, which cannot be imported ({error}); pip install 'holdfast[postgres]'"
+        )
+        raise StoreUnavailable(text) from error
+    return PostgresStore(url)
 
 
 def parse_address(url: str) -> PostgresAddress:
@@ -42,7 +58,7 @@ def parse_address(url: str) -> PostgresAddress:
     except ValueError:
         raise SettingsInvalid(_UNREADABLE) from None
     login, _, hosts = parts.netloc.rpartition("@")
-    if not _HOSTS.fullmatch(hosts) or parts.fragment:
+    if not _HOSTS.fullmatch(hosts) or parts.fragment or not url.isprintable():
         raise SettingsInvalid(_UNREADABLE)
     schema = options.pop("schema", SCHEMA)
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
@@ -51,7 +67,7 @@ def parse_address(url: str) -> PostgresAddress:
             "or with pg_"
         )
     lease_s = _read_lease(options.pop("lease_s", str(LEASE_S)))
-    libpq = parts._replace(scheme="postgresql", query=urlencode(options)).geturl()
+    libpq = f"postgresql://{parts.netloc}{parts.path}" + f"?{urlencode(options, quote_via=quote)}" * bool(options)
     user = login.partition(":")[0] or options.get("user", "")
     place = f"{user}@" * bool(user) + (hosts or options.get("host", "")) + parts.path
     shown = f"postgresql://{place}" + f"?schema={schema}" * (schema != SCHEMA)
@@ -64,9 +80,7 @@ def _read_lease(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not LEASE_S_MIN <= seconds <= LEASE_S_MAX:
-        raise SettingsInvalid(
-            f"lease_s={text}: expected a number of seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}"
-        )
+        raise SettingsInvalid(f"lease_s={text}: expected a number of seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}")
     return seconds
 
 

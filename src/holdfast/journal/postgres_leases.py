@@ -32,6 +32,7 @@ class Leases:
         self._ours: set[str] = set()
         self._released: set[str] = set()
         self._dead: set[str] = set()
+        self._is_written = False
         self._renewing: asyncio.Task[None] | None = None
 
     def register(self, driver: str) -> None:
@@ -56,6 +57,7 @@ class Leases:
         if self._ours:
             values = {"drivers": sorted(self._ours), "length": self._length}
             await connection.execute(statements()["renew_leases"], values)
+            self._is_written = True
 
     async def look(self, connection: Connection) -> list[str]:
         """Everybody who holds an execution; those whose lease has run out are dead from now on."""
@@ -84,10 +86,9 @@ class Leases:
         """Stop renewing, and give back at once what was released."""
         if self._renewing is not None:
             self._renewing.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._renewing
+            await asyncio.wait({self._renewing})
             self._renewing = None
-        if self._released:
+        if self._released and self._is_written:
             with suppress(JournalError):  # then it runs out by itself
                 async with link.use() as connection:
                     await connection.execute(statements()["drop_leases"], (sorted(self._released),))

@@ -1,7 +1,7 @@
 """One connection to PostgreSQL, made when it is first needed and made again after it was lost.
 
-Owns connecting, one user at a time, and turning the driver's errors into ours. It refuses to work in a forked child: two
-processes that talk on one socket would spoil each other's transactions.
+Owns connecting, one user at a time, and turning the driver's errors into ours. It refuses to work in a forked child:
+two processes that talk on one socket would spoil each other's transactions.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.core.errors import StoreCorrupted, StoreUnavailable
 from holdfast.journal.postgres_address import PostgresAddress
+from holdfast.journal.postgres_texts import adapt_texts
 from holdfast.journal.sql import queries
 
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 Prepare: TypeAlias = Callable[[Connection], Awaitable[None]]
 
+LOCK_LIMIT_S = 30.0  # how long another transaction may hold what ours needs before we say so
 # What libpq does unless the address says otherwise. A server that vanished without a word is noticed in half a minute,
 # not in the two hours that TCP allows by itself.
 LIBPQ_DEFAULTS: dict[str, str | int] = {
     "application_name": "holdfast",
+    "client_encoding": "UTF8",
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -55,14 +59,19 @@ class Link:
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[Connection, None]:
         """The connection, for one user at a time. Trouble comes out as StoreUnavailable."""
-        self.check_ours()
+        self.check_usable()
         async with self._lock:
-            if self._closed:
-                raise StoreUnavailable(f"{self._address.shown} was closed")
+            self.check_usable()
             with explaining(self._address):
                 yield await self._connected()
 
-    def check_ours(self) -> None:
+    @property
+    def is_connected(self) -> bool:
+        return self.connection is not None and not self.connection.closed
+
+    def check_usable(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(f"{self._address.shown} was closed")
         if os.getpid() != self._pid:
             raise StoreUnavailable("this store was opened before a fork; open a new one in the child process")
 
@@ -70,12 +79,10 @@ class Link:
         if self.connection is not None and not self.connection.closed:
             return self.connection
         self.connection = None
-        conninfo = psycopg.conninfo.make_conninfo(self._address.libpq)
-        given = psycopg.conninfo.conninfo_to_dict(conninfo)
-        defaults = {name: value for name, value in LIBPQ_DEFAULTS.items() if name not in given}
-        connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True, **defaults)
+        connection = await psycopg.AsyncConnection.connect(_conninfo(self._address), autocommit=True)
         try:
-            await connection.execute(statements()["enter_schema"], (self._address.schema,))
+            adapt_texts(connection)
+            await connection.execute(statements()["enter"], _session(self._address))
             await self._prepare(connection)
         except BaseException:
             await connection.close()
@@ -83,12 +90,43 @@ class Link:
         self.connection = connection
         return connection
 
-    async def close(self) -> None:
-        """In a forked child only the child's copy is let go: the session belongs to the parent."""
-        self._closed = True
+    def drop(self) -> None:
+        """Let go of a connection that is of no use any more; the next user gets a new one."""
         connection, self.connection = self.connection, None
-        if connection is not None and os.getpid() == self._pid:
-            await connection.close()
+        if connection is not None:
+            connection.pgconn.finish()
+
+    async def close(self) -> None:
+        """Once whoever uses it has finished. A forked child leaves it alone: the session belongs to the parent."""
+        if os.getpid() != self._pid:
+            return
+        async with self._lock:
+            self._closed = True
+            self.drop()
+
+
+def _session(address: PostgresAddress) -> dict[str, str | int]:
+    idle_ms, lock_ms = int(address.lease_s * 1000), int(LOCK_LIMIT_S * 1000)
+    return {"schema": address.schema, "idle_ms": idle_ms, "lock_ms": lock_ms}
+
+
+def _conninfo(address: PostgresAddress) -> str:
+    try:
+        given = conninfo_to_dict(address.libpq)
+    except (psycopg.ProgrammingError, UnicodeError):  # whose text would repeat what may be a part of a password
+        text = (
+            f"{address.shown} is not an address that PostgreSQL understands; check its %xx and the options after the ?"
+        )
+        raise StoreUnavailable(text) from None
+    return make_conninfo("", **{**LIBPQ_DEFAULTS, **given})
+
+
+def is_lost(connection: Connection, error: psycopg.Error) -> bool:
+    """Whether the session is over, and not just a statement."""
+    return connection.closed or isinstance(error, _LAST_WORDS)
+
+
+_LAST_WORDS = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleInTransactionSessionTimeout)
 
 
 @contextmanager
@@ -102,20 +140,27 @@ def explaining(address: PostgresAddress) -> Generator[None, None, None]:
     except (errors.DiskFull, errors.ReadOnlySqlTransaction) as error:
         what = "free some space on the server or name the primary, then resume; what was recorded is safe"
         raise StoreUnavailable(f"{address.shown} cannot be written ({_first_line(error)}); {what}") from error
+    except errors.LockNotAvailable as error:
+        what = f"{address.shown} is locked by another transaction for over {LOCK_LIMIT_S:.0f} s"
+        raise StoreUnavailable(f"{what}; find and end it with pg_stat_activity and pg_terminate_backend") from error
     except errors.DataCorrupted as error:
         text = f"{address.shown} is damaged ({_first_line(error)}); restore a backup of the database"
         raise StoreCorrupted(text) from error
-    except psycopg.OperationalError as error:
-        raise StoreUnavailable(_unreachable(address, error)) from error
-    except psycopg.Error as error:
+    except (psycopg.Error, OSError) as error:
+        if _is_about_the_connection(error):
+            raise StoreUnavailable(_unreachable(address, _first_line(error))) from error
         text = f"{address.shown} cannot be read or written ({_first_line(error)}); check the server, then resume"
         raise StoreUnavailable(text) from error
-    except OSError as error:
-        raise StoreUnavailable(f"{address.shown} cannot be reached ({error}); check the network") from error
 
 
-def _unreachable(address: PostgresAddress, error: psycopg.OperationalError) -> str:
-    text = _first_line(error)
+def _is_about_the_connection(error: psycopg.Error | OSError) -> bool:
+    """What libpq says itself has no code; the server's codes for connecting, logging in and shutting down are few."""
+    if isinstance(error, psycopg.OperationalError):
+        return error.sqlstate is None or error.sqlstate[:2] in ("08", "28", "3D", "57")
+    return isinstance(error, OSError)
+
+
+def _unreachable(address: PostgresAddress, text: str) -> str:
     if "authentication failed" in text or "no password supplied" in text:
         todo = "check the user's name and password in the address"
     elif "does not exist" in text:
@@ -126,6 +171,6 @@ def _unreachable(address: PostgresAddress, error: psycopg.OperationalError) -> s
 
 
 def _first_line(error: BaseException) -> str:
-    """One line of what the server or libpq says; neither repeats a password."""
+    """One line of what the server or libpq says; neither repeats a password. Where it was is said already."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return lines[0].rpartition(" failed: ")[2].removeprefix("FATAL:").strip() if lines else type(error).__name__

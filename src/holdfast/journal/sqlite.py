@@ -50,6 +50,8 @@ class SqliteStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             check_header(path)
             self._writer: Any = self._connect()
+            if self._writer.readonly("main"):  # SQLite opens such a file all the same, and fails at the first write
+                raise PermissionError
             _migrate(self._writer, path, may_migrate)
             _patiently(lambda: check_content(self._writer, path))
             self._reader: Any = self._connect()
@@ -116,8 +118,9 @@ class SqliteStore:
             rows = self._rows(num, after, limit)
             last = cast(object, rows[-1].seq) if rows else after
             # An event that was committed before we looked must be there, whatever an index says.
-            wanted = known if limit < 0 else min(known, after + limit)
-            if row is None or (isinstance(last, int) and last < wanted):
+            if row is None:
+                raise StoreCorrupted(f"execution {execution_id}: event {after} is missing")
+            if isinstance(last, int) and last < (known if limit < 0 else min(known, after + limit)):
                 lost = f"execution {execution_id} has {last} events, its head says {known}"
                 raise StoreCorrupted(f"{lost}; the end of its journal is lost")
             return row[0], rows
@@ -278,7 +281,7 @@ class explaining:  # lower case: it reads as a verb at its use, `with explaining
         match error:
             case None | HoldfastError():
                 return
-            case apsw.FullError():
+            case apsw.FullError() | apsw.IOError() if _is_full(error):
                 text = f"the disk is full, {path} cannot grow; free some space and resume, what was recorded is safe"
             case apsw.ReadOnlyError() | PermissionError():
                 text = f"{path} is read-only for this user; make the file and its folder writable"
@@ -297,6 +300,11 @@ class explaining:  # lower case: it reads as a verb at its use, `with explaining
             case _:
                 return
         raise StoreUnavailable(text) from error
+
+
+def _is_full(error: apsw.Error) -> bool:
+    """The index of the log that finds no room is an I/O error to SQLite."""
+    return isinstance(error, apsw.FullError) or getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
 
 
 def _patiently(work: Callable[[], T]) -> T:

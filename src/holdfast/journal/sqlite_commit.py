@@ -124,9 +124,10 @@ class Committer:
         for new in entry.creates:  # before the posts: what is said to a child must find it
             self._create(new, event_rows)
         for command in entry.posts:
-            self._post(command)
+            self._insert(command)
             late = Answer(command_id=command.id, outcome="unchanged", text=TOO_LATE)
             self._run(self._sql["answer_too_late"], (command.id, TOO_LATE, seal_of_answer(late)))
+            self._run(self._sql["wake"], (command.execution_id,))
         if entry.cached:
             self._run(self._sql["expire_cache"], (entry.at,))
         for item in entry.cached:
@@ -170,12 +171,15 @@ class Committer:
         return Written(ok=True, epoch=row[0]) if row else Written(ok=False)
 
     def _post(self, command: Command) -> Written:
-        told = (command.id, command.execution_id, command.verb, command.at, command.by, bytes(command.arguments))
-        self._run(self._sql["insert_command"], (*told, seal_of_command(command)))
-        if self._changed() == 0:
+        if not self._insert(command):
             return Written(ok=False)
         self._run(self._sql["wake"], (command.execution_id,))
         return Written(ok=True)
+
+    def _insert(self, command: Command) -> bool:
+        told = (command.id, command.execution_id, command.verb, command.at, command.by, bytes(command.arguments))
+        self._run(self._sql["insert_command"], (*told, seal_of_command(command)))
+        return self._changed() == 1
 
     def _tidy_inbox(self, at: int) -> None:
         if at - self._tidied_at >= TIDY_EVERY_US:

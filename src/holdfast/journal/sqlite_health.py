@@ -17,26 +17,30 @@ from holdfast.journal.sql import migrations
 
 HEADER_BYTES = 100
 CHECKED_ROWS_MAX = 5_000  # of a table, compared with its indexes at every opening: about ten milliseconds
+CHECKED_PAGES_MAX = 1_000  # of a file, looked through for pages that belong to two: about as long
+_TWO_OWNERS = ("Freelist", "reference to page")  # how SQLite begins or words such findings
 
 # Where something else than this stands, SQLite reads the pages in another way: reserved space, how full pages may be,
-# the text encoding, and the settings of a vacuum that is never used here.
-_HEADER = {20: b"\0\x40\x20\x20", 52: b"\0\0\0\0", 56: b"\0\0\0\x01", 64: b"\0\0\0\0"}
+# the text encoding (none as long as all tables are still in the log), and a vacuum that is never used here.
+_HEADER = {20: (b"\0\x40\x20\x20",), 52: (b"\0" * 4,), 56: (b"\0\0\0\x01", b"\0" * 4), 64: (b"\0" * 4,)}
 
 
 def check_header(path: Path) -> None:
     """A header that leads astray, or a file that lost its end, as copies and full disks produce.
 
-    While there is a write-ahead log, pages may rightly be missing from the file; then SQLite is left to judge.
+    While there is a log, or the journal of a file that was only half made, SQLite has yet to put the pages in order.
     """
-    log = path.with_name(f"{path.name}-wal")
-    if not path.is_file() or (log.exists() and log.stat().st_size):
+    logs = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-journal"))
+    if not path.is_file() or any(log.exists() and log.stat().st_size for log in logs):
         return
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
-    if len(header) < HEADER_BYTES or not header.startswith(b"SQLite format 3\0"):
+    if 0 < len(header) < HEADER_BYTES:  # SQLite would take it for a new file and write over it
+        raise StoreCorrupted(f"{path} is damaged: it has only {len(header)} bytes; restore a backup")
+    if not header.startswith(b"SQLite format 3\0"):
         return  # empty, or not a database at all: SQLite says so better
-    for place, expected in _HEADER.items():
-        if header[place : place + 4] != expected:
+    for place, allowed in _HEADER.items():
+        if header[place : place + 4] not in allowed:
             raise StoreCorrupted(f"{path} is damaged: its header was changed at byte {place}; restore a backup")
     page_bytes = int.from_bytes(header[16:18], "big")
     page_bytes = 65536 if page_bytes == 1 else page_bytes
@@ -49,7 +53,9 @@ def check_header(path: Path) -> None:
 
 
 def check_content(connection: Any, path: Path) -> None:
-    """The schema is what the migrations made, and the tables that are looked through agree with their indexes."""
+    """The schema is what the migrations made, the tables that are looked through agree with their indexes, and no page
+    is both free and in use: it would be given away and written over. Other damage is of one execution, and found there.
+    """
     found = set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
     if missing := _schema() - found:
         raise StoreCorrupted(f"{path} is damaged: its schema was changed ({min(missing)[1]}); restore a backup")
@@ -57,9 +63,19 @@ def check_content(connection: Any, path: Path) -> None:
         last = connection.execute(f"SELECT max(num) FROM {table}").fetchone()[0]
         if isinstance(last, int) and last > CHECKED_ROWS_MAX:
             continue
-        for (finding,) in connection.execute(f"PRAGMA integrity_check({table})").fetchall():
-            if finding != "ok":
-                raise StoreCorrupted(f"{path} is damaged ({finding}); run `holdfast doctor`, and restore a backup")
+        _refuse(path, [text for text in _findings(connection, table) if text != "ok"])
+    if connection.pragma("page_count") <= CHECKED_PAGES_MAX:
+        _refuse(path, [text for text in _findings(connection, 100) if any(word in text for word in _TWO_OWNERS)])
+
+
+def _findings(connection: Any, subject: str | int) -> list[str]:
+    rows = connection.execute(f"PRAGMA integrity_check({subject})").fetchall()
+    return [line for (text,) in rows for line in str(text).splitlines() if not line.startswith("***")]
+
+
+def _refuse(path: Path, findings: list[str]) -> None:
+    if findings:
+        raise StoreCorrupted(f"{path} is damaged ({findings[0]}); run `holdfast doctor`, and restore a backup")
 
 
 @cache

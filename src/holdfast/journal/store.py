@@ -1,4 +1,4 @@
-"""The port to where journals are kept: about ten methods, implemented by memory.py and sqlite.py beside it.
+"""The port to where journals are kept: about ten methods, with memory.py, sqlite.py and postgres.py beside it.
 
 A store is dumb on purpose. It keeps rows, checks the epoch inside every commit (fencing), and answers questions about
 heads; it never reads an event. `holdfast.testing.store_contract` is the published suite that every store must pass.
@@ -203,7 +203,10 @@ class Store(Protocol):
         ...
 
     def changes(self) -> int:
-        """A number that differs from the last call's if anything was committed since, by anybody."""
+        """A number that differs from the last call's if anything was committed since, by anybody.
+
+        Our own commits show when `commit` returns; word of others' may take a moment.
+        """
         ...
 
     async def close(self) -> None: ...

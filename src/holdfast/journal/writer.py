@@ -55,7 +55,12 @@ class Writer:
 
     async def write(self, write: Write) -> Written:
         """Write and wait until it is durable."""
-        future: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        if self._task is not None and self._task.get_loop() is not loop:  # the task that commits does not run here
+            raise StoreUnavailable(
+                "this engine was opened in another event loop or before a fork; open a new one in the child process"
+            )
+        future: asyncio.Future[Written] = loop.create_future()
 
         def done(result: Written | HoldfastError) -> None:
             if future.done():

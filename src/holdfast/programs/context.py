@@ -145,6 +145,10 @@ class Context:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
+        finally:
+            for branch in branches:
+                if inspect.iscoroutine(branch):  # its task may have been cancelled before it began
+                    branch.close()
 
     async def _branch(self, branch: Branch, scope: str) -> Any:
         if isinstance(branch, Awaitable):

@@ -78,7 +78,7 @@ class Preparer:
         labels: dict[str, str] = {**known.pop("labels", {}), **(said.pop("labels", None) or {})}
         title = said.pop("title", "") or known.pop("title", "")
         known.pop("title", None)
-        return ev.TaskCreated(
+        created = ev.TaskCreated(
             at=self._now_us(),
             program=program,
             inputs=_bounded(inputs),
@@ -89,6 +89,7 @@ class Preparer:
             **known,
             **said,
         )
+        return _checked(created)
 
     def _of_plan(self, plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What a plan says about its task, with its inputs filled in."""
@@ -215,6 +216,16 @@ class PlanKind:
         return body
 
 
+def _checked(created: ev.TaskCreated) -> ev.TaskCreated:
+    """What the caller says is journaled with the task, so it must come back from the journal."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(created), type=ev.TaskCreated)
+    except UnicodeEncodeError:
+        raise InputInvalid("the task holds half of a surrogate pair, which cannot be stored") from None
+    except msgspec.ValidationError as error:
+        raise InputInvalid(f"the task cannot be handed in: {str(error)[:1].lower()}{str(error)[1:]}") from None
+
+
 def _bounded(inputs: Mapping[str, Any]) -> Raw:
     """Inputs travel inside task:created, so they have a limit of their own."""
     body = encode(inputs, "the inputs")
@@ -284,15 +295,18 @@ def _parse_yaml(text: str, path: Path) -> Any:
             seen: set[Any] = set()
             for key_node, _ in node.value:
                 key = key_node.value
+                if not isinstance(key, str):
+                    continue  # a list or a map as a key: refused below, by whoever wants to hash it
                 if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
                     line = key_node.start_mark.line + 1
                     raise PlanInvalid([Problem(f"line {line}", f'"{key}" stands twice; keep one')], str(path))
-                if isinstance(key, str):
-                    seen.add(key)
+                seen.add(key)
             usual: Any = super()
             return usual.construct_mapping(node, deep)
 
     try:
         return yaml.load(text, Loader=Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except PlanInvalid:
+        raise
+    except Exception as error:  # its constructors stumble in many ways over a value that does not fit its `!!tag`
         raise PlanInvalid([Problem("", f"is not YAML: {' '.join(str(error).split())}")], str(path)) from error

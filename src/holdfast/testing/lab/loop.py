@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
+from types import coroutine
 from typing import Any, NoReturn
 
 from holdfast.core.errors import Misconfigured
@@ -145,12 +146,26 @@ class ThreadCall(Call):
         self._process = process
         self._asking: Future[None] | None = None
 
-    def hold(self) -> None:
-        """From the loop's next turn on, stand still until the thread has finished or wants something."""
+    @coroutine
+    def run(self, work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """Let `work` begin its thread, and stand still at once: what the thread says has one place in the order."""
+        inner = work.__await__()
         self._lab_loop.spoke.clear()
-        self._lab_loop.call_soon(self._stand_still)
+        try:
+            awaited = next(inner)
+        except StopIteration as done:
+            return done.value
+        self._stand_still()
+        while True:
+            try:
+                yield awaited
+            except BaseException as error:
+                awaited = inner.throw(error)
+            else:
+                return (yield from inner)
 
     def _stand_still(self) -> None:
+        """Until the thread has finished, or wants something."""
         while not self._lab_loop.spoke.wait(THREAD_LOOK_S):
             if not pool.busy:
                 return
@@ -178,11 +193,12 @@ class ThreadCall(Call):
         try:
             await self._outer.note(data)
         except Exception as error:
-            self.hold()
+            self._lab_loop.spoke.clear()
             asking.set_exception(error)
         else:
-            self.hold()
+            self._lab_loop.spoke.clear()
             asking.set_result(None)
+        self._stand_still()
 
     def let_go(self) -> None:
         """Its process was killed."""

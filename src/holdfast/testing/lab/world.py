@@ -198,9 +198,8 @@ class Host:
 
         async def in_thread() -> Any:
             async with self._one_thread:
-                self._thread = ThreadCall(call, self._world.loop, self.process)
-                self._thread.hold()
-                return await tool.invoke(arguments, self._thread)
+                self._thread = thread = ThreadCall(call, self._world.loop, self.process)
+                return await thread.run(tool.invoke(arguments, thread))
 
         return await self._call(tool, arguments, call, in_thread)
 

@@ -38,7 +38,7 @@ SELECT 1 FROM executions WHERE num = %s AND epoch = %s AND seq = %s
 -- A command that came in meanwhile has set wake_at to 0; as long as it has no answer, that must not be overwritten.
 UPDATE executions SET status = %(status)s, ended_at = %(ended_at)s, reasons = %(reasons)s, error = %(error)s,
     failed_path = %(failed_path)s,
-    wake_at = CASE WHEN %(ended_at)s = 0 AND EXISTS (
+    wake_at = CASE WHEN EXISTS (
         SELECT 1 FROM inbox WHERE inbox.execution_id = executions.id AND inbox.outcome = ''
     ) THEN 0 ELSE %(wake_at)s END
 WHERE num = %(num)s
@@ -46,8 +46,11 @@ WHERE num = %(num)s
 -- name: release
 UPDATE executions SET driver = '' WHERE num = %s
 
--- name: insert_event
-INSERT INTO events (execution, seq, version, body, digest) VALUES (%s, %s, %s, %s, %s)
+-- name: insert_events
+-- All of a transaction in one statement. (Not as a pipeline of many: after one, the server's time limit for
+-- transactions that stand still does not run.)
+INSERT INTO events (execution, seq, version, body, digest)
+SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::integer[], %s::bytea[], %s::bytea[])
 
 -- name: insert_blob
 INSERT INTO blobs (digest, body) VALUES (%s, %s) ON CONFLICT DO NOTHING
@@ -83,8 +86,9 @@ RETURNING epoch
 INSERT INTO inbox (id, execution_id, verb, at, by, arguments) VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 
 -- name: wake
--- A command has arrived: somebody should look at this execution, unless it is over.
-UPDATE executions SET wake_at = 0 WHERE id = %s AND ended_at = 0
+-- A command has arrived: somebody should look at this execution, and be it only to say that it is over.
+UPDATE executions SET wake_at = 0 WHERE id = %s
+  AND EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = executions.id AND inbox.outcome = '')
 
 -- name: answer_command
 UPDATE inbox SET outcome = %s, text = %s, seq = %s WHERE id = %s AND outcome = ''
@@ -180,8 +184,16 @@ ORDER BY num DESC LIMIT %(limit)s
 -- name: quarantine
 UPDATE executions SET quarantined = %s WHERE id = %s
 
--- name: enter_schema
-SELECT set_config('search_path', quote_ident(%s), false)
+-- name: enter
+-- A server may be set up to answer before a commit is on disk; what is journaled here has to be. A process that stands
+-- still in the middle of a transaction must not hold up the others for longer than its lease.
+SELECT set_config('search_path', quote_ident(%(schema)s), false),
+    set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false),
+    set_config('idle_in_transaction_session_timeout', %(idle_ms)s::text, false),
+    set_config('lock_timeout', %(lock_ms)s::text, false)
+
+-- name: encoding
+SELECT current_setting('server_encoding')
 
 -- name: lock_schema
 -- Held by whoever looks at the schema's version until its own lease is written: nobody migrates in between.

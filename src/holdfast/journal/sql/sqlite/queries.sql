@@ -35,7 +35,7 @@ UPDATE executions SET seq = seq WHERE num = ? AND epoch = ? AND seq = ?
 -- name: change_head
 -- A command that came in meanwhile has set wake_at to 0; as long as it has no answer, that must not be overwritten.
 UPDATE executions SET status = ?1, ended_at = ?3, reasons = ?4, error = ?5, failed_path = ?6,
-    wake_at = CASE WHEN ?3 = 0 AND EXISTS (
+    wake_at = CASE WHEN EXISTS (
         SELECT 1 FROM inbox WHERE inbox.execution_id = executions.id AND inbox.outcome = ''
     ) THEN 0 ELSE ?2 END
 WHERE num = ?7
@@ -75,8 +75,9 @@ RETURNING epoch
 INSERT INTO inbox (id, execution_id, verb, at, by, arguments, seal) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 
 -- name: wake
--- A command has arrived: somebody should look at this execution, unless it is over.
-UPDATE executions SET wake_at = 0 WHERE id = ? AND ended_at = 0
+-- A command has arrived: somebody should look at this execution, and be it only to say that it is over.
+UPDATE executions SET wake_at = 0 WHERE id = ?
+  AND EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = executions.id AND inbox.outcome = '')
 
 -- name: answer_command
 UPDATE inbox SET outcome = ?, text = ?, seq = ?, seal = ? WHERE id = ? AND outcome = ''

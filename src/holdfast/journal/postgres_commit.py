@@ -1,0 +1,204 @@
+"""What one PostgreSQL transaction writes, at READ COMMITTED.
+
+First everything it will touch is locked, in an order all processes share: concurrency keys, then heads. From then on it
+is alone with them, each statement sees what others committed before, and the fence of each entry is one condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.core.commands import Answer, Command
+from holdfast.journal.codec import Row
+from holdfast.journal.postgres_link import Connection, statements
+from holdfast.journal.postgres_rows import head_values, json_text
+from holdfast.journal.store import (
+    ANSWERS_KEPT_US,
+    TOO_LATE,
+    Claim,
+    Entry,
+    HeadChange,
+    NewExecution,
+    Write,
+    Written,
+)
+
+TIDY_ROWS = 1000  # of the inbox, looked at in one go
+TIDY_EVERY_US = 1_000_000
+
+
+class Tidying:
+    """When the inbox was last looked through: not with every execution that ends."""
+
+    def __init__(self) -> None:
+        self._at = 0
+
+    def is_due(self, at: int) -> bool:
+        if at - self._at < TIDY_EVERY_US:
+            return False
+        self._at = at
+        return True
+
+
+async def write_all(connection: Connection, writes: Sequence[Write], tidying: Tidying) -> list[Written]:
+    committer = _Committer(connection, tidying)
+    await committer.lock(writes)
+    results = [await committer.write(item) for item in writes]
+    await committer.append_events()
+    return results
+
+
+class _Committer:
+    """Lives for one transaction."""
+
+    def __init__(self, connection: Connection, tidying: Tidying) -> None:
+        self._connection = connection
+        self._tidying = tidying
+        self._sql = statements()
+        self._nums: dict[str, int] = {}
+        self._events: list[tuple[Any, ...]] = []
+
+    async def lock(self, writes: Sequence[Write]) -> None:
+        """Released by the end of the transaction."""
+        claimed = sorted({item.execution_id for item in writes if isinstance(item, Claim)})
+        keys = {new.head.concurrency_key for new in _created(writes) if new.head.driver} - {""}
+        if claimed:
+            keys |= {key for (key,) in await self._fetch("concurrency_keys", (claimed,))}
+        for key in sorted(keys):
+            await self._run("lock_key", (key,))
+        touched = sorted({execution_id for item in writes for execution_id in _touched(item)})
+        self._nums = dict(await self._fetch("lock_heads", (touched,)))
+
+    async def write(self, item: Write) -> Written:
+        match item:
+            case Entry():
+                return await self._entry(item)
+            case NewExecution():
+                return await self._create(item)
+            case Claim():
+                return await self._claim(item)
+            case Command():
+                return await self._post(item)
+
+    async def append_events(self) -> None:
+        if self._events:
+            await self._run("insert_events", [list(column) for column in zip(*self._events, strict=True)])
+
+    async def _entry(self, entry: Entry) -> Written:
+        num = self._nums.get(entry.execution_id, -1)  # which matches nothing, so that the fence refuses it
+        if not await self._fence(num, entry):
+            return Written(ok=False)
+        self._append(num, entry.rows)
+        for answer in entry.answers:  # before the head changes: a command without an answer keeps it awake
+            await self._answer(answer)
+        if entry.change is not None:
+            await self._change(num, entry.change)
+        if entry.release:
+            await self._run("release", (num,))
+        await self._blobs(num, entry.blobs)
+        for new in entry.creates:  # before the posts: what is said to a child must find it
+            await self._create(new)
+        for command in entry.posts:
+            await self._insert(command)
+            await self._run("answer_too_late", {"id": command.id, "text": TOO_LATE})
+            await self._run("wake", (command.execution_id,))
+        await self._extras(num, entry)
+        return Written(ok=True)
+
+    async def _extras(self, num: int, entry: Entry) -> None:
+        if entry.cached:
+            await self._run("expire_cache", (entry.at,))
+        for item in sorted(entry.cached):
+            await self._run("put_cache", item)
+        if entry.change is not None and entry.change.ended_at and self._tidying.is_due(entry.at):
+            values = {"at": entry.at, "before": entry.at - ANSWERS_KEPT_US, "rows": TIDY_ROWS}
+            await self._run("tidy_inbox", values)
+        if entry.snapshot is not None:
+            await self._run("put_snapshot", (num, *entry.snapshot))
+
+    async def _fence(self, num: int, entry: Entry) -> bool:
+        if not entry.rows:  # nothing to append, but the right to write is checked all the same
+            return bool(await self._run("check_fence", (num, entry.epoch, entry.after)))
+        last = entry.rows[-1]
+        place = (num, entry.epoch, entry.after)
+        return bool(await self._run("advance", (last.seq, last.digest, entry.at, entry.ended, entry.total, *place)))
+
+    async def _change(self, num: int, change: HeadChange) -> None:
+        values = {
+            "num": num,
+            "status": change.status,
+            "wake_at": change.wake_at,
+            "ended_at": change.ended_at,
+            "reasons": json_text(change.reasons),
+            "error": change.error,
+            "failed_path": change.failed_path,
+        }
+        await self._run("change_head", values)
+
+    async def _create(self, new: NewExecution) -> Written:
+        values = head_values(new.head)
+        found = await self._fetch("insert_execution", values)
+        if not found:
+            clash = await self._fetch("find_clash", values)
+            return Written(ok=False, existing=clash[0][0] if clash else "")
+        num = found[0][0]
+        self._nums[new.head.id] = num
+        self._append(num, new.rows)
+        await self._blobs(num, new.blobs)
+        return Written(ok=True, epoch=new.head.epoch)
+
+    async def _claim(self, claim: Claim) -> Written:
+        values = {
+            "id": claim.execution_id,
+            "driver": claim.driver,
+            "replacing": claim.replacing,
+            "to_drive": claim.to_drive,
+        }
+        found = await self._fetch("claim", values)
+        return Written(ok=True, epoch=found[0][0]) if found else Written(ok=False)
+
+    async def _post(self, command: Command) -> Written:
+        if not await self._insert(command):
+            return Written(ok=False)
+        await self._run("wake", (command.execution_id,))
+        return Written(ok=True)
+
+    async def _insert(self, command: Command) -> bool:
+        names = (command.id, command.execution_id, command.verb)
+        return bool(await self._run("insert_command", (*names, command.at, command.by, bytes(command.arguments))))
+
+    async def _answer(self, answer: Answer) -> None:
+        values = (answer.outcome, answer.text, answer.seq, answer.command_id)
+        await self._run("answer_command", values)
+
+    async def _blobs(self, num: int, blobs: Sequence[tuple[str, bytes]]) -> None:
+        for digest, body in sorted(blobs):
+            await self._run("insert_blob", (digest, body))
+            await self._run("insert_blob_use", (num, digest))
+
+    def _append(self, num: int, rows: Sequence[Row]) -> None:
+        self._events.extend((num, row.seq, row.version, row.body, row.digest) for row in rows)
+
+    async def _run(self, name: str, values: Any) -> int:
+        """How many rows it touched or found."""
+        return (await self._connection.execute(self._sql[name], values)).rowcount
+
+    async def _fetch(self, name: str, values: Any) -> list[tuple[Any, ...]]:
+        return await (await self._connection.execute(self._sql[name], values)).fetchall()
+
+
+def _created(writes: Sequence[Write]) -> list[NewExecution]:
+    created = [item for item in writes if isinstance(item, NewExecution)]
+    return created + [new for item in writes if isinstance(item, Entry) for new in item.creates]
+
+
+def _touched(item: Write) -> list[str]:
+    """The executions whose heads a write reads or changes."""
+    match item:
+        case Entry():
+            return [item.execution_id, *(command.execution_id for command in item.posts)]
+        case NewExecution():
+            return []
+        case Claim() | Command():
+            return [item.execution_id]

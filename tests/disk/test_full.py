@@ -1,0 +1,63 @@
+"""A full disk: while opening, while running, while checkpointing. Nothing durable is lost, and room heals it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disk import small_disk
+
+
+def tell(story: str, folder: Path) -> dict[str, Any]:
+    """What the story saw on a small disk that is mounted for it alone."""
+    mount = f'mount -t tmpfs -o size={small_disk.DISK_BYTES} tmpfs "$1" && exec "$2" "$3" "$4" "$1"'
+    private = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    script = [sys.executable, str(Path(small_disk.__file__)), story]
+    if subprocess.run(
+        [*private, "mount", "-t", "tmpfs", "tmpfs", str(folder)], check=False, capture_output=True
+    ).returncode:
+        pytest.skip("this machine lets nobody mount a disk of his own")
+    done = subprocess.run(
+        [*private, "sh", "-c", mount, "sh", str(folder), *script],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("engine", ["same", "new"])
+def test_a_disk_that_fills_up_stops_the_execution_until_there_is_room(tmp_path: Path, engine: str) -> None:
+    seen = tell(engine, tmp_path)
+    assert "the disk is full" in seen["text"]
+    assert "what was recorded is safe" in seen["text"]
+    assert 0 < seen["completed"] < small_disk.STEPS
+    assert seen["status"] == "running"
+    assert seen["paid"] <= seen["completed"] + 1  # at most the one whose outcome could not be written
+    assert seen["output"] == 5000 * small_disk.STEPS
+    assert seen["most"] == 1
+    assert seen["doubts"] == seen["paid"] - seen["completed"]
+
+
+def test_a_full_disk_is_named_when_the_store_is_opened(tmp_path: Path) -> None:
+    seen = tell("opening", tmp_path)
+    assert all(text.startswith("StoreUnavailable: the disk is full, ") for text in seen["texts"]), seen
+    assert seen["code"] == 1
+    assert seen["said"].startswith("holdfast: the folder ")
+    assert "No space left on device" in seen["said"]
+    assert seen["output"] == "1"
+
+
+def test_a_log_that_cannot_be_moved_into_the_file_is_kept(tmp_path: Path) -> None:
+    seen = tell("checkpoint", tmp_path)
+    assert "full" in seen["text"]
+    assert seen["durable"] == seen["read"] == seen["kept"] == 21
+    assert seen["found"] == []

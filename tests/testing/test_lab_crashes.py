@@ -1,0 +1,252 @@
+"""`crash_at`: a process is killed where a test says, another takes over, and what must not change does not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast.testing import Lab, LabError, NotCrashSafe
+from holdfast.testing.lab.sweep import effects
+
+
+@holdfast.tool(effect="once")
+async def charge(amount: int) -> str: ...
+
+
+@holdfast.tool(effect="read")
+async def look(value: int = 0) -> int: ...
+
+
+@holdfast.function
+async def buy(ctx: holdfast.Context) -> Any:
+    price = await ctx.call(look, 1)
+    receipt = await ctx.call(charge, price)
+    await ctx.sleep("1d")
+    return [receipt, await ctx.call(look, 2)]
+
+
+@pytest.fixture
+def shop(lab: Lab) -> Lab:
+    lab.fake(charge, returns="charged")
+    lab.fake(look, returns=3)
+    return lab
+
+
+def test_a_crash_after_a_once_tool_leaves_a_doubt(shop: Lab) -> None:
+    outcome = shop.run(buy, crash_at="after:charge")
+    assert (outcome.status, outcome.waiting_for) == ("waiting", "a doubt to be settled (charge)")
+    assert (outcome.doubts, outcome.crashes, len(outcome.calls_of("charge"))) == (["charge"], ["after:charge"], 1)
+    assert outcome.requests[0]["kind"] == "doubt"
+    assert "task:recovered" in outcome.names()
+
+
+def test_a_crash_before_a_once_tool_leaves_a_doubt_too_and_nothing_was_called(shop: Lab) -> None:
+    outcome = shop.run(buy, crash_at="before:charge")
+    assert (outcome.doubts, outcome.calls_of("charge")) == (["charge"], [])
+
+
+def test_a_doubt_is_settled_by_a_scripted_person(shop: Lab) -> None:
+    outcome = shop.run(buy, crash_at="after:charge", answers={"charge": shop.resolve("done", output="found")})
+    assert outcome.output == ["found", 3]
+    assert len(outcome.calls_of("charge")) == 1
+    again = shop.run(buy, crash_at="after:charge", answers={"charge": "again"})
+    assert (again.output, len(again.calls_of("charge"))) == (["charged", 3], 2)
+
+
+def test_a_read_tool_simply_runs_again(shop: Lab) -> None:
+    outcome = shop.run(buy, crash_at="after:look")
+    assert outcome.status == "completed"
+    assert [call.path for call in outcome.calls_of("look")] == ["look", "look", "look~2"]
+
+
+def test_a_point_may_be_the_second_call_or_a_step(shop: Lab) -> None:
+    second = shop.run(buy, crash_at="before:look#2")
+    step = shop.run(buy, crash_at="before:look~2")
+    assert second.names() == step.names()
+    assert [call.path for call in second.calls] == ["look", "charge", "look~2"]
+
+
+def test_a_point_may_be_an_event_that_nobody_has_been_told_of(shop: Lab) -> None:
+    outcome = shop.run(buy, crash_at="step:completed charge")
+    assert (outcome.status, outcome.doubts, len(outcome.calls_of("charge"))) == ("completed", [], 1)
+    anywhere = shop.run(buy, crash_at="task:waiting")
+    assert anywhere.status == "completed"
+
+
+def test_a_point_may_be_a_journal_write(shop: Lab) -> None:
+    before = shop.run(buy, crash_at="before:commit:1")
+    assert before.names("task:")[:2] == ["task:created", "task:started"]
+    after = shop.run(buy, crash_at="commit:1")
+    assert after.names("task:")[:3] == ["task:created", "task:started", "task:recovered"]
+    assert shop.run(buy, crash_at="after:commit:1").recording == after.recording
+
+
+def test_several_crashes_come_one_after_the_other(shop: Lab) -> None:
+    outcome = shop.run(buy, crash_at=["after:look", "after:look", "step:waiting sleep"])
+    assert outcome.crashes == ["after:look", "after:look", "step:waiting sleep"]
+    assert len(outcome.calls_of("look")) == 4
+    assert outcome.names("task:recovered") == ["task:recovered"] * 3
+
+
+@pytest.mark.parametrize(
+    ("point", "text"),
+    [
+        ("sometimes", 'crash_at="sometimes" names no point; write "before:TOOL"'),
+        ("step:complete charge", 'there is no event step:complete; did you mean "step:completed"'),
+        ("commit:0", "journal writes are counted from 1"),
+        ("after:chrage", 'crash_at="after:chrage" was never reached; did you mean "charge"'),
+        ("after:publish", 'crash_at="after:publish" was never reached; called were: look, charge, look~2'),
+        ("commit:1000", 'crash_at="commit:1000" was never reached; there were '),
+        ("step:failed", 'crash_at="step:failed" was never reached; the execution is completed'),
+    ],
+)
+def test_a_point_that_is_not_there_is_named(shop: Lab, point: str, text: str) -> None:
+    with pytest.raises(LabError) as error:
+        shop.run(buy, crash_at=point)
+    assert text in str(error.value)
+
+
+def test_a_process_that_was_killed_says_no_last_words(lab: Lab) -> None:
+    said: list[str] = []
+    heard: list[list[str]] = []
+
+    @holdfast.tool(effect="read")
+    async def wordy() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            said.append("last words")
+
+    def listen(value: int = 0) -> int:
+        heard.append(list(said))
+        return 1
+
+    @holdfast.function
+    async def both(ctx: holdfast.Context) -> None:
+        await ctx.gather(ctx.call(wordy), ctx.call(look))
+
+    lab.use(wordy)
+    lab.fake(look, does=listen)
+    assert lab.run(both, crash_at="after:look").status == "completed"
+    assert heard == [[], []]
+
+
+# ---- everywhere ------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_everywhere_tries_every_write_and_every_call(shop: Lab) -> None:
+    outcome = shop.run(buy, crash_at="everywhere")
+    assert outcome.output == ["charged", 3]
+    writes = [f"{when}:commit:{number}" for number in range(1, outcome.commits + 1) for when in ("before", "after")]
+    calls = [f"{when}:{call}" for call in ("look#1", "charge#1", "look#2") for when in ("before", "after")]
+    assert outcome.points == [*writes, *calls]
+    assert len(outcome.calls_of("charge")) == 1
+
+
+def test_a_crash_everywhere_works_with_people_events_children_and_threads(lab: Lab) -> None:
+    @holdfast.tool(effect="once")
+    def blocking(value: int, call: holdfast.Call) -> int:
+        call.note({"value": value})
+        return value + 1
+
+    @holdfast.function
+    async def child(ctx: holdfast.Context) -> int:
+        await ctx.sleep("2h")
+        return await ctx.call(blocking, 1)
+
+    @holdfast.function
+    async def parent(ctx: holdfast.Context) -> Any:
+        run = await ctx.start(child)
+        both = await ctx.gather(ctx.call(look), ctx.call(blocking, 5))
+        return [both, await ctx.wait_for("go"), await ctx.ask("colour?"), await run.result()]
+
+    lab.use(blocking)
+    lab.fake(look, returns=3)
+    outcome = lab.run(parent, events={"go": lab.later("1h", "now")}, answers={"ask": "blue"}, crash_at="everywhere")
+    assert outcome.output == [[3, 6], "now", "blue", 2]
+    assert len(outcome.points) > 40
+
+
+def test_a_program_that_leans_on_what_dies_with_its_process_is_found_out(lab: Lab) -> None:
+    @holdfast.function
+    async def forgetful(ctx: holdfast.Context) -> int:
+        await ctx.call(charge, 1)
+        return len(charged.calls)
+
+    charged = lab.fake(charge, effect="idempotent", returns="x")
+    with pytest.raises(NotCrashSafe) as error:
+        lab.run(forgetful, crash_at="everywhere")
+    assert str(error.value).startswith("2 of 8 crashes change what becomes of it\nkilled at before:commit:3:")
+    assert "killed at after:charge#1:\n  its output is 2; left alone it is 1" in str(error.value)
+
+
+def test_a_program_that_is_not_the_same_on_replay_is_found_out(lab: Lab) -> None:
+    calls: list[int] = []
+
+    @holdfast.function
+    async def fickle(ctx: holdfast.Context) -> None:
+        calls.append(1)
+        await ctx.call(charge, len(calls))
+
+    lab.fake(charge, returns="x")
+    with pytest.raises(NotCrashSafe, match="step charge was recorded with another input"):
+        lab.run(fickle, crash_at="everywhere")
+
+
+def test_what_the_clock_says_may_differ_and_a_test_may_say_what_may_not(lab: Lab) -> None:
+    @holdfast.function
+    async def dated(ctx: holdfast.Context) -> dict[str, Any]:
+        await ctx.call(look)
+        return {"at": str(ctx.now()), "value": 3}
+
+    lab.fake(look, returns=1)
+    with pytest.raises(NotCrashSafe, match=r"asks ctx for the time or for chance.*say with same="):
+        lab.run(dated, crash_at="everywhere")
+    assert lab.run(dated, crash_at="everywhere", same=lambda outcome: outcome.output["value"]).points
+    with pytest.raises(NotCrashSafe, match="left alone it is"):
+        lab.run(dated, crash_at="everywhere", same=lambda outcome: outcome.crashes)
+
+
+def test_a_once_tool_that_is_retried_by_its_own_policy_is_reported_in_doubt(lab: Lab) -> None:
+    plan = {"name": "p", "steps": [{"id": "c", "tool": "charge", "with": {"amount": 1}, "in_doubt": "retry"}]}
+    fake = lab.fake(charge, returns="x")
+    lab.run(plan, crash_at="everywhere")
+    outcome = lab.run(plan, crash_at="after:charge")
+    assert (outcome.doubts, len(fake.calls)) == (["c"], 2)
+
+
+def test_a_doubt_that_is_a_failure_by_policy_is_no_surprise(lab: Lab) -> None:
+    plan = {"name": "p", "steps": [{"id": "c", "tool": "charge", "with": {"amount": 1}, "in_doubt": "fail"}]}
+    lab.fake(charge, returns="x")
+    assert lab.run(plan, crash_at="everywhere").status == "completed"
+    assert lab.run(plan, crash_at="after:charge").status == "failed"
+
+
+def test_an_answer_for_a_doubt_counts_as_asked_for_in_any_of_the_runs(shop: Lab) -> None:
+    done = shop.resolve("done", output="charged")
+    assert shop.run(buy, crash_at="everywhere", answers={"charge": done}).status == "completed"
+    with pytest.raises(LabError, match=r'answers\["chrge"\] was never asked for'):
+        shop.run(buy, crash_at="everywhere", answers={"chrge": done})
+
+
+def test_cancelled_branches_that_never_began_leave_no_warning(lab: Lab) -> None:
+    @holdfast.function
+    async def many(ctx: holdfast.Context) -> int:
+        await ctx.gather(*(ctx.call(look) for _ in range(3)))
+        return 1
+
+    lab.fake(look, returns=1)
+    assert lab.run(many, crash_at="everywhere").output == 1
+
+
+def test_work_that_was_done_twice_without_a_doubt_is_a_difference(shop: Lab) -> None:
+    outcome = shop.run(buy, crash_at="everywhere")
+    twice = [*outcome.calls, *outcome.calls_of("charge")]
+    silent = msgspec.structs.replace(outcome, calls=twice)
+    assert effects(silent) == ["step charge did its work 2 times, and nobody was asked"]
+    assert effects(msgspec.structs.replace(silent, doubts=["charge"])) == []
+    assert effects(msgspec.structs.replace(outcome, children=[silent])) == effects(silent)

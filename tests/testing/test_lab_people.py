@@ -1,0 +1,132 @@
+"""What people and the outside do in the lab: answers, events, commands, and silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.testing import Lab, LabError
+
+PUBLISH = {"name": "p", "steps": [{"id": "publish", "tool": "publish", "with": {"page": 1}, "approval": "required"}]}
+
+
+@holdfast.function
+async def paint(ctx: holdfast.Context) -> Any:
+    return [await ctx.ask("colour?", type="string"), await ctx.wait_for("dry", timeout="2d")]
+
+
+def test_without_an_answer_the_execution_waits_and_says_for_what(lab: Lab) -> None:
+    publish = lab.fake("publish", returns="done")
+    outcome = lab.run(PUBLISH)
+    assert (outcome.status, outcome.waiting_for, publish.calls) == ("waiting", "an approval (publish)", [])
+    assert outcome.requests[0]["tool"] == "publish"
+    assert repr(outcome) == "<outcome: waiting for an approval (publish)>"
+
+
+@pytest.mark.parametrize("yes", [True, Lab.approve(), Lab.later("3h", True)])
+def test_an_approval_is_granted(lab: Lab, yes: Any) -> None:
+    lab.fake("publish", returns="done")
+    assert lab.run(PUBLISH, answers={"publish": yes}).output == "done"
+
+
+def test_an_approval_comes_as_late_as_the_test_says(lab: Lab) -> None:
+    lab.fake("publish", returns="done")
+    assert 3 * 3600 <= lab.run(PUBLISH, answers={"publish": lab.later("3h", True)}).seconds < 3 * 3600 + 1
+
+
+def test_an_approval_may_change_the_arguments(lab: Lab) -> None:
+    publish = lab.fake("publish", returns="done")
+    lab.run(PUBLISH, answers={"publish": lab.approve(arguments={"page": 2})})
+    assert publish.calls[0].arguments == {"page": 2}
+
+
+@pytest.mark.parametrize("no", [False, Lab.deny("not now")])
+def test_an_approval_is_denied(lab: Lab, no: Any) -> None:
+    lab.fake("publish")
+    outcome = lab.run(PUBLISH, answers={"publish": no})
+    assert outcome.status == "failed"
+    assert "denied by person" in outcome.described()
+
+
+def test_with_patience_an_approval_expires(lab: Lab) -> None:
+    lab.fake("publish")
+    outcome = lab.run(PUBLISH, patience="8d")
+    assert (outcome.status, outcome.seconds) == ("failed", pytest.approx(7 * 86400, abs=1))
+    assert "approval:expired" in outcome.names()
+
+
+def test_questions_are_answered_and_events_sent_when_they_are_waited_for(lab: Lab) -> None:
+    outcome = lab.run(paint, answers={"ask": "blue"}, events={"dry": lab.later("1d", {"ok": True})})
+    assert outcome.output == ["blue", {"ok": True}]
+    assert outcome.seconds == pytest.approx(86400, abs=1)
+
+
+def test_an_event_that_nobody_sends_times_out(lab: Lab) -> None:
+    outcome = lab.run(paint, answers={"ask": "blue"})
+    assert outcome.described() == 'failed: no event "dry" arrived in time'
+
+
+def test_an_event_without_a_limit_that_nobody_sends_leaves_it_waiting(lab: Lab) -> None:
+    plan = {"name": "p", "steps": [{"id": "w", "wait": {"event": "go"}}]}
+    assert lab.run(plan).waiting_for == "an event (go)"
+
+
+def test_what_is_asked_twice_is_answered_in_turn(lab: Lab) -> None:
+    fake = lab.fake("flaky", raises=[holdfast.InvalidCall("a"), holdfast.InvalidCall("b")], returns="done")
+    plan = {"name": "p", "steps": [{"id": "f", "tool": "flaky"}]}
+    assert lab.run(plan, answers={"f": lab.in_turn("again", "again")}).output == "done"
+    assert len(fake.calls) == 3
+    assert lab.run(plan, answers={"f": "again"}).waiting_for == "a correction (f)"
+    assert lab.run(plan, answers={"f": lab.resolve("done", output=5)}).output == 5
+
+
+def test_commands_are_given_at_an_event_and_at_a_time(lab: Lab) -> None:
+    lab.fake("a", returns=1)
+    lab.fake("b", returns=2)
+    plan = {"name": "p", "steps": [{"id": "a", "tool": "a"}, {"id": "b", "tool": "b"}]}
+    assert lab.run(plan, commands={"step:completed a": "pause"}).status == "paused"
+    outcome = lab.run(plan, commands={"step:completed a": "pause", "2h": "resume"})
+    assert (outcome.output, outcome.seconds) == (2, pytest.approx(7200, abs=1))
+    assert lab.run(plan, commands={"step:completed a": ["pause", "stop"]}).status == "stopped"
+
+
+def test_with_patience_a_pause_reaches_its_limit(lab: Lab) -> None:
+    outcome = lab.run(paint, commands={"1h": "pause"}, patience="31d")
+    assert outcome.status == "stopped"
+    assert "task:pause_expiring" in outcome.names()
+
+
+def test_an_event_may_be_sent_before_anybody_waits(lab: Lab) -> None:
+    outcome = lab.run(paint, commands={"task:started": lab.send("dry", 1)}, answers={"ask": lab.later("1h", "red")})
+    assert outcome.output == ["red", 1]
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        ({"answers": {"ask": "x", "aks": "y"}}, 'answers["aks"] was never asked for; did you mean "ask"?'),
+        ({"answers": {"ask": "x", "publish": 1}}, 'answers["publish"] was never asked for; asked about: ask'),
+        ({"answers": {"ask": "x"}, "events": {"wet": 1}}, 'events["wet"] was never waited for; waited for: dry'),
+        ({"answers": {"ask": 5}}, 'answers["ask"] was refused: ask: expected'),
+        ({"commands": {"step:failed": "stop"}}, 'commands["step:failed"]: that moment never came'),
+        ({"answers": {"ask": "x"}, "commands": {"9d": "stop"}}, 'commands["9d"]: it was over before that'),
+        ({"commands": {"soon": "stop"}}, 'commands["soon"]: expected a time since the start such as "2h"'),
+        ({"commands": {"2h": "puase"}}, 'commands["2h"]: there is no command "puase"; did you mean "pause"?'),
+        ({"commands": {"task:begun": "pause"}}, "there is no event task:begun"),
+        ({"commands": {"1h": "stop", "2h": "stop"}}, 'commands["2h"]: it was over before that'),
+    ],
+)
+def test_a_script_that_does_not_fit_the_program_is_named(lab: Lab, script: dict[str, Any], text: str) -> None:
+    with pytest.raises(LabError) as error:
+        lab.run(paint, **script)
+    assert text in str(error.value)
+
+
+def test_an_answer_of_the_wrong_kind_is_named(lab: Lab) -> None:
+    lab.fake("publish", raises=holdfast.InvalidCall("no"))
+    with pytest.raises(LabError, match=r'answers\["publish"\]: this is an approval, so say True or False; not 3'):
+        lab.run(PUBLISH, answers={"publish": 3})
+    with pytest.raises(LabError, match="this is a correction, so say one of again, done, skip, fail; not True"):
+        lab.run(PUBLISH, answers={"publish": lab.in_turn(True, True)})
