@@ -86,11 +86,29 @@ def test_a_critical_failure_abandons_all_that_was_not_handed_out():
     schedule = Schedule([step("a"), step("b"), step("c", "a"), step("d", "c")])
     taken(schedule)
     schedule.settle("a", "failed")
-    assert [(one.id, why) for one, why in schedule.abandon("a")] == [("c", '"a" failed'), ("d", '"a" failed')]
+    assert [(one.id, why) for one, why in schedule.abandon("a", lambda _: False)] == [("c", '"a" failed'), ("d", '"a" failed')]
     assert taken(schedule) == []
     assert not schedule.done
     schedule.settle("b", "completed")
     assert schedule.done
+
+
+def test_a_critical_failure_does_not_abandon_what_had_begun():
+    """After a restart, what had begun comes back to its turn, with all that it needed."""
+    schedule = Schedule([step("a"), step("b"), step("c", "b"), step("d", "c"), step("e", "d")])
+    taken(schedule)
+    schedule.settle("a", "failed")
+    begun = {"b", "c", "d"}
+    assert [one.id for one, _ in schedule.abandon("a", begun.__contains__)] == ["e"]
+    schedule.settle("b", "completed")
+    assert taken(schedule) == ["c"]
+
+
+def test_what_had_begun_is_abandoned_if_it_can_never_come_to_its_turn():
+    schedule = Schedule([step("a"), step("b", "a"), step("c", "b"), step("d", "c")])
+    taken(schedule)
+    schedule.settle("a", "failed")
+    assert [one.id for one, _ in schedule.abandon("a", {"c", "d"}.__contains__)] == ["b", "c", "d"]
 
 
 def test_what_a_failure_would_affect_is_known_beforehand():

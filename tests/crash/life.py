@@ -23,7 +23,7 @@ from crash.client import Client
 from crash.programs import FUNCTIONS, PROGRAMS
 from crash.report import Report, Survey, survey
 
-LIMIT_S = 30.0  # a life that has not ended by then is stuck
+LIMIT_S = 60.0  # a life that has not ended by then is stuck, even on a busy machine
 LIMIT_SABOTAGED_S = 3.0  # then it is what we expect
 HANGS_S = 0.004  # a write that is never made hangs so long first: whoever does not wait for it shows it by then
 SLEEPY = holdfast.Limits(passivate_after_s=0.0, interrupt_grace_s=1.0)

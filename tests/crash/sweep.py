@@ -27,7 +27,7 @@ from crash.programs import PROGRAMS
 from crash.sabotage import SABOTAGES
 
 MOMENTS = ("before-commit", "after-commit", "before-effect", "after-effect")
-JOBS = {"sqlite": 6, "postgres": 12}  # points tried at once: most of a life is waiting, for timers, looks and leases
+JOBS = 6  # points tried at once: most of a life is waiting, for timers, looks and leases
 Store = Literal["sqlite", "postgres"]
 
 
@@ -71,7 +71,7 @@ def sweep(
         for program in programs:
             task = Task(
                 program=program, store=address, moments=tuple(moments), every=every, double=double, sabotage=sabotage,
-                jobs=JOBS[store],
+                jobs=JOBS,
             )  # fmt: skip
             one = _sweep_one(task, store)
             tell(program, one)

@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, events, names, plan, quiet, result, seen, settled, step
 from holdfast.core import events as ev
+from holdfast.core.errors import InputInvalid
 from holdfast.core.policy import PAUSE_TIMEOUT_S
 
 TWO = plan(step("a", "gate"), step("b", "script", **{"with": {"value": "b"}}))
@@ -266,6 +267,6 @@ async def test_unknown_execution_is_a_clear_error() -> None:
 async def test_an_endless_command_id_is_refused() -> None:
     async with engine_at("memory:", echo) as engine:
         run = await engine.start(plan(step("a", "echo")), hold=True)
-        with pytest.raises(holdfast.UsageError, match="a command's id has 201 characters, 200 are allowed"):
+        with pytest.raises(InputInvalid, match="a command.s id has 201 characters, 200 are allowed"):
             await run.send("go", id="x" * 201)
         assert await names(run) == ["task:created"]

@@ -26,7 +26,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.journal.store import Query
 from load import soaker
-from load.people import everything_ended, heads
+from load.people import ALIVE, everything_ended, heads
 from load.programs import FUNCTIONS, TOOLS, check_world, read_ledger
 
 MORTALS = 2  # processes that are killed, beside the one that is not
@@ -81,8 +81,11 @@ class Soak:
             await self._end(signal.SIGTERM)
         finally:
             await self._end(signal.SIGKILL)
-        async with asyncio.timeout(PATIENCE_S):
-            await self._settle()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._settle()
+        except TimeoutError:
+            self.report.violations += await self._stuck()
         await self._doctor()
         self.report.first, self.report.last = _quarters(soaker.vitals_file(self.folder, survivor.pid))
         return self.report
@@ -153,6 +156,15 @@ class Soak:
         self.report.recoveries = sum(state.recoveries for state in states)
         self.report.ended = dict(Counter(state.status for state in states))
         self.report.violations += check_world(states, read_ledger(self.folder))
+
+    async def _stuck(self) -> list[str]:
+        """Those who did not end, and what is known of them: each should have been able to."""
+        async with holdfast.Engine(folder=self.folder, recover="none") as engine:
+            return [
+                f"stuck: {head.name} {head.id} is {head.status} ({head.reasons}), wake_at {head.wake_at}, epoch "
+                f"{head.epoch}, driver {head.driver!r}, inbox {await engine.services.store.pending([head.id])}"
+                async for head in heads(engine, ALIVE)
+            ]
 
     async def _doctor(self) -> None:
         command = [sys.executable, "-m", "holdfast.cli", "-C", str(self.folder), "doctor"]

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.testing import Lab, LabError, NotCrashSafe
-from holdfast.testing.lab.sweep import effects
+from holdfast.testing.lab.sweep import differences, effects
 
 
 @holdfast.tool(effect="once")
@@ -250,3 +250,24 @@ def test_work_that_was_done_twice_without_a_doubt_is_a_difference(shop: Lab) -> 
     assert effects(silent) == ["step charge did its work 2 times, and nobody was asked"]
     assert effects(msgspec.structs.replace(silent, doubts=["charge"])) == []
     assert effects(msgspec.structs.replace(outcome, children=[silent])) == effects(silent)
+
+
+def test_a_step_that_ends_otherwise_is_a_difference_though_the_output_is_the_same(lab: Lab) -> None:
+    @holdfast.function
+    async def glance(ctx: holdfast.Context) -> str:
+        await ctx.call(look)
+        return "done"
+
+    looked = lab.fake(look, does=lambda value=0: len(looked.calls))
+    with pytest.raises(NotCrashSafe, match="step look is completed with 2; left alone it is completed with 1"):
+        lab.run(glance, crash_at="everywhere")
+
+
+def test_children_are_compared_too(shop: Lab) -> None:
+    one = shop.run(buy)
+    family = msgspec.structs.replace(one, children=[one])
+    assert differences(family, one) == ["it has 0 children; left alone it has 1"]
+    failed = msgspec.structs.replace(one, children=[msgspec.structs.replace(one, value=5)])
+    assert differences(family, failed) == [f"in a child: its output is 5; left alone it is {one.output!r}"]
+    empty = msgspec.structs.replace(one, steps={})
+    assert "step look is not there; left alone it is completed with 3" in differences(one, empty)

@@ -162,10 +162,8 @@ def test_the_hooks_of_a_real_tool_do_not_run(lab: Lab) -> None:
 
 
 def test_mistakes_about_fakes_are_named(lab: Lab) -> None:
-    with pytest.raises(LabError, match='there is no return=; did you mean "returns"'):
-        lab.fake("send", **{"return": 3})
     with pytest.raises(LabError, match="does= takes a function, not 3; returns= takes a value"):
-        lab.fake("send", does=3)
+        lab.fake("send", does=3)  # type: ignore[arg-type]
     lab.fake("mail")
     with pytest.raises(LabError, match="there is a fake of mail already"):
         lab.fake("mail")

@@ -76,6 +76,21 @@ def test_a_blocking_tool_finds_its_notes_again(lab: Lab) -> None:
     assert lab.run(one_step("copy"), crash_at="step:noted#1").output == {"page": 1}
 
 
+def test_a_blocking_tool_is_interrupted_while_it_writes_a_note(lab: Lab) -> None:
+    went_on: list[bool] = []
+
+    @holdfast.tool(effect="once")
+    def noting(call: holdfast.Call) -> str:
+        call.note(1)
+        call.note(2)
+        went_on.append(True)
+        return "done"
+
+    lab.use(noting)
+    outcome = lab.run(one_step("noting"), commands={"step:noted": "interrupt"})
+    assert (outcome.status, outcome.steps["s"]["status"], went_on) == ("interrupted", "completed", [True])
+
+
 def test_a_blocking_tool_hears_that_its_note_is_too_large(lab: Lab) -> None:
     @holdfast.tool(effect="read")
     def boast(call: holdfast.Call) -> None:

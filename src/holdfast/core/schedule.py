@@ -10,7 +10,7 @@ simply ended.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from holdfast.core.plan import PlanStep
@@ -79,16 +79,33 @@ class Schedule:
         found, self._skips = sorted(self._skips), []
         return [(self._steps[number], reason) for number, reason in found]
 
-    def abandon(self, step_id: str) -> list[tuple[PlanStep, str]]:
-        """After a critical failure: every step that was not handed out, which now never will be."""
+    def abandon(self, step_id: str, begun: Callable[[str], bool]) -> list[tuple[PlanStep, str]]:
+        """After a critical failure: every step that was not handed out, which now never will be.
+
+        A step that had `begun` before a restart is not left out: like every step that runs, it is taken to its end.
+        """
         reason = f'"{step_id}" failed'
         abandoned: list[tuple[PlanStep, str]] = []
-        for number, state in enumerate(self._states):
-            if state == "pending":
+        pending = [number for number, state in enumerate(self._states) if state == "pending"]
+        kept = self._reachable({number for number in pending if begun(self._steps[number].id)})
+        for number in pending:
+            if number not in kept:
                 self._states[number] = "abandoned"
                 self.ended += 1
                 abandoned.append((self._steps[number], reason))
         return abandoned
+
+    def _reachable(self, kept: set[int]) -> set[int]:
+        """Those of the steps that can still become ready if no other pending one is ever handed out."""
+        while True:
+            lost = {number for number in kept if not self._is_reachable(number, kept)}
+            if not lost:
+                return kept
+            kept = kept - lost
+
+    def _is_reachable(self, number: int, kept: set[int]) -> bool:
+        needed = (self._number[need] for need in self._steps[number].needs)
+        return all(other in kept or self._states[other] not in ("pending", "abandoned") for other in needed)
 
     def affected_by(self, step_id: str) -> tuple[str, ...]:
         """The steps that would be left out if this one failed now."""

@@ -114,7 +114,10 @@ class Driver:
             self._end(ev.TaskError(at=self.now_us(), failure=failure, path=path))
 
     async def _settle_strays(self) -> None:
-        """Steps that the program began and did not wait for must not go on behind its end."""
+        """Steps that the program began and did not wait for must not go on behind its end.
+
+        Nor may a step be forgotten that was running when a process died, and that the program did not come back to.
+        """
         strays = self._movers - {asyncio.current_task()}
         for task in strays:
             task.cancel()
@@ -122,15 +125,17 @@ class Driver:
             _, running = await asyncio.wait(strays, timeout=self.services.limits.interrupt_grace_s)
             for task in running:
                 self.services.leave_behind(task)
-            cut = close_attempts(self.state, self.now_us(), "its program ended while it ran")
-            if cut and self.log.error is None:
-                self.append(*cut)
+        cut = close_attempts(self.state, self.now_us(), "its program ended while it ran")
+        if cut and self.log.error is None:
+            self.append(*cut)
 
     def _end(self, event: ev.TaskCompleted | ev.TaskError) -> None:
         self.append(event, posts=told_at_end(self.state, event), release=True)
         self._finish("ended")
 
     def _finish(self, cause: Cause) -> None:
+        if self.cause in ("cut", "closing"):
+            return  # whoever cuts or closes records it first, and then says that it is over
         if self.cause is None:
             self.cause = cause
         self._over.set()
@@ -282,12 +287,16 @@ class Driver:
         wait.arm(self)
         self._look_for_quiet()
         try:
-            await wait.future
+            try:
+                await wait.future
+            finally:
+                wait.disarm()
+                self._waits.pop(wait, None)
+            if self.state.status == "paused":  # what it waited for came with the pause, and must not keep it in memory
+                self._look_for_quiet()
+            await self.admit()
         finally:
-            wait.disarm()
-            self._waits.pop(wait, None)
             self._active += 1
-        await self.admit()
 
     def poke(self) -> None:
         """Something may have changed: let go on whoever can."""

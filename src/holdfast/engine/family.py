@@ -14,9 +14,7 @@ from holdfast.engine.services import Services
 from holdfast.journal.log import Log
 
 
-def apply_command(
-    services: Services, log: Log, command: Command, at: int, *, release: bool = False, wake: bool = False
-) -> Answer:
+def apply_command(services: Services, log: Log, command: Command, at: int, *, release: bool = False) -> Answer:
     """Rule on a command and journal events, answer and passing-down in one transaction."""
     objection = services.objection(log.state, command)
     ruling = Ruling(outcome="refused", text=objection) if objection else rule(log.state, command, at)
@@ -28,7 +26,7 @@ def apply_command(
     for event in ruling.events:
         if isinstance(event, ev.TaskStopped):
             posts.extend(end_of_child(log.state, event))
-    log.append(*ruling.events, answers=[answer], posts=posts, release=release, wake=wake)
+    log.append(*ruling.events, answers=[answer], posts=posts, release=release)
     return answer
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.commands import PASSED_DOWN, Answer, Command
 from holdfast.core.policy import COMMAND_WAIT_S
 from holdfast.engine.family import apply_command
-from holdfast.engine.ownership import claim, note_recovery, now
+from holdfast.engine.ownership import claim, is_moved, note_recovery, now
 from holdfast.engine.services import Services
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.store import Head, Query
@@ -100,7 +100,7 @@ class _Commander:
                 return False
             note_recovery(services, log, head)
             for pending in await services.store.pending([head.id]):
-                apply_command(services, log, pending, now(services, log), wake=True)
-            log.append(release=True, wake=True)
+                apply_command(services, log, pending, now(services, log))
+            log.append(release=True, wake=is_moved(services, log, head))
             await log.durable()
             return True

@@ -17,7 +17,7 @@ from holdfast.engine.family import apply_command
 from holdfast.engine.program import Program
 from holdfast.engine.services import Services
 from holdfast.journal.log import PAUSE_NOTICE_US, Log, read_state
-from holdfast.journal.store import Claim, Head
+from holdfast.journal.store import ASKED, Claim, Head
 
 
 class Taken(NamedTuple):
@@ -63,12 +63,23 @@ async def take(services: Services, head: Head) -> Taken | None:
     if log is None:
         return None
     await attend(services, log)
-    mark_started(services, log, head)
+    if is_moved(services, log, head):
+        mark_started(services, log, head)
     is_running = log.state.status == "running"
     if not is_running:
         log.append(release=True)  # with what ended or held it: a death in between would leave it held for good
     await log.durable()  # answered commands are out of the inbox before a driver looks into it again
     return Taken(log, program if is_running else None)
+
+
+def is_moved(services: Services, log: Log, head: Head) -> bool:
+    """Whether there is a reason to drive.
+
+    Not if it was only asked something that was refused or changed nothing; nor if it only had to be taken from somebody
+    who is dead and would have let go of it.
+    """
+    due = head.wake_at is not None and head.wake_at != ASKED and head.wake_at <= services.clock.now_us()
+    return due or log.state.seq != head.seq
 
 
 async def attend(services: Services, log: Log) -> None:

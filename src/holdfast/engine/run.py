@@ -17,7 +17,7 @@ from holdfast.engine.feed import Watched, watch
 from holdfast.engine.wire import resolved, wire_state
 from holdfast.journal.blobs import fetch_value
 from holdfast.journal.log import read_state
-from holdfast.journal.store import Head
+from holdfast.journal.store import ASKED, Head
 from holdfast.tools.values import encode
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def is_settled(head: Head, is_dead: Callable[[str], bool]) -> bool:
         return True
     if head.status == "paused":  # its driver leaves when the steps that were running have finished
         return not head.driver or is_dead(head.driver)
-    if head.status != "waiting" or head.wake_at == 0:  # 0: an answer has come, and somebody is about to go on with it
+    if head.status != "waiting" or head.wake_at in (0, ASKED):  # something has come, and somebody is about to see to it
         return False
     return bool(head.reasons) and all(reason.kind in PEOPLE for reason in head.reasons)
 

@@ -18,7 +18,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.journal.blobs import Blobs
 from holdfast.journal.codec import CHAIN_START, Row, decode, make_row, make_snapshot, open_snapshot, verify
-from holdfast.journal.store import CacheItem, Entry, Head, HeadChange, NewExecution, Store, Stored, Written
+from holdfast.journal.store import ASKED, CacheItem, Entry, Head, HeadChange, NewExecution, Store, Stored, Written
 from holdfast.journal.writer import Batch, Writer
 
 SNAPSHOT_EVENTS_MIN = 1000
@@ -216,7 +216,7 @@ def check_head(head: Head, state: Execution) -> None:
 
 def _wake_times(state: Execution) -> set[int | None]:
     """Now is always possible: a command asks for it, even after the end. An announced pause may not be there yet."""
-    times = {wake_at(state), 0}
+    times = {wake_at(state), 0, ASKED}
     if state.status == "paused" and state.pause_until is not None:
         times |= {state.pause_until, max(0, state.pause_until - PAUSE_NOTICE_US)}
     return times

@@ -16,6 +16,7 @@ from holdfast.core.errors import NotFound, StoreCorrupted
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
 from holdfast.journal.store import (
     ANSWERS_KEPT_US,
+    ASKED,
     PENDING_PAGE,
     TOO_LATE,
     Claim,
@@ -75,7 +76,7 @@ class MemoryStore:
             for name in entry.change.__struct_fields__:
                 setattr(head, name, getattr(entry.change, name))
             if self._has_pending(head.id):
-                head.wake_at = 0
+                _ask(head)
         if entry.release:
             head.driver = ""
         self._blobs.update(entry.blobs)
@@ -130,7 +131,7 @@ class MemoryStore:
         self._pending[command.id] = command
         head = self._heads.get(command.execution_id)
         if head is not None:
-            head.wake_at = 0
+            _ask(head)
         return Written(ok=True)
 
     def _tell(self, command: Command) -> None:
@@ -227,13 +228,11 @@ class MemoryStore:
 
     async def claimable(self, now: int, drivers: Sequence[str], limit: int) -> list[Head]:
         due = [
-            (head.wake_at, head)
+            (head.wake_at if head.wake_at is not None else now, head)
             for head in self._heads.values()
-            if head.wake_at is not None
-            and head.wake_at <= now
-            and head.driver in drivers
+            if head.driver in drivers
             and not head.quarantined
-            and (head.driver or self._has_place(head))
+            and (head.driver or (head.wake_at is not None and head.wake_at <= now and self._has_place(head)))
         ]
         return [msgspec.structs.replace(head) for _, head in sorted(due, key=lambda pair: pair[0])[:limit]]
 
@@ -277,3 +276,9 @@ def _fits(head: Head, query: Query) -> bool:
         and (not query.owner or head.owner == query.owner)
         and (query.parent_id is None or head.parent_id == query.parent_id)
     )
+
+
+def _ask(head: Head) -> None:
+    """A command waits; what should be driven now anyway stays so."""
+    if head.wake_at != 0:
+        head.wake_at = ASKED

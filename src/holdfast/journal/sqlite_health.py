@@ -6,6 +6,8 @@ SQLite to the wrong pages. Nothing here repairs anything. Large files are not wa
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,8 @@ from holdfast.core.errors import StoreCorrupted
 from holdfast.journal.sql import migrations
 
 HEADER_BYTES = 100
-CHECKED_ROWS_MAX = 5_000  # of a table, compared with its indexes at every opening: about ten milliseconds
-CHECKED_PAGES_MAX = 1_000  # of a file, looked through for pages that belong to two: about as long
+CHECKED_ROWS_MAX = 2_000  # of a table, compared with its indexes at every opening: a few milliseconds
+CHECKED_PAGES_MAX = 500  # of a file, looked through for pages that belong to two: about as long
 _TWO_OWNERS = ("Freelist", "reference to page")  # how SQLite begins or words such findings
 
 # Where something else than this stands, SQLite reads the pages in another way: reserved space, how full pages may be,
@@ -30,26 +32,38 @@ def check_header(path: Path) -> None:
 
     While there is a log, or the journal of a file that was only half made, SQLite has yet to put the pages in order.
     """
-    logs = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-journal"))
-    if not path.is_file() or any(log.exists() and log.stat().st_size for log in logs):
-        return
+    trouble = ""
+    for _ in range(2):  # another process may open the file, work and close it while we look: then look again
+        if not path.is_file() or _has_log(path):
+            return
+        trouble = _header_trouble(path)
+        if not trouble or _has_log(path):
+            return
+    raise StoreCorrupted(f"{path} is damaged: {trouble}; restore a backup")
+
+
+def _has_log(path: Path) -> bool:
+    for end in ("-wal", "-journal"):
+        with suppress(FileNotFoundError):
+            if path.with_name(f"{path.name}{end}").stat().st_size:
+                return True
+    return False
+
+
+def _header_trouble(path: Path) -> str:
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
+        size = os.fstat(file.fileno()).st_size
     if 0 < len(header) < HEADER_BYTES:  # SQLite would take it for a new file and write over it
-        raise StoreCorrupted(f"{path} is damaged: it has only {len(header)} bytes; restore a backup")
+        return f"it has only {len(header)} bytes"
     if not header.startswith(b"SQLite format 3\0"):
-        return  # empty, or not a database at all: SQLite says so better
+        return ""  # empty, or not a database at all: SQLite says so better
     for place, allowed in _HEADER.items():
         if header[place : place + 4] not in allowed:
-            raise StoreCorrupted(f"{path} is damaged: its header was changed at byte {place}; restore a backup")
+            return f"its header was changed at byte {place}"
     page_bytes = int.from_bytes(header[16:18], "big")
-    page_bytes = 65536 if page_bytes == 1 else page_bytes
-    expected_bytes = int.from_bytes(header[28:32], "big") * page_bytes
-    if path.stat().st_size < expected_bytes:
-        raise StoreCorrupted(
-            f"{path} is damaged: it has {path.stat().st_size:,} bytes and should have {expected_bytes:,}; "
-            "restore a backup"
-        )
+    expected = int.from_bytes(header[28:32], "big") * (65536 if page_bytes == 1 else page_bytes)
+    return f"it has {size:,} bytes and should have {expected:,}" if size < expected else ""
 
 
 def check_content(connection: Any, path: Path) -> None:

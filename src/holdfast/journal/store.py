@@ -16,12 +16,14 @@ from holdfast.core.events import Reason
 from holdfast.journal.codec import Row, Snapshot
 
 Microseconds = int
+ASKED = -1  # as `wake_at`
 
 
 class Head(msgspec.Struct, kw_only=True, gc=False):
     """What can be known of an execution without opening its journal: one row of a list.
 
-    `wake_at` is when somebody should drive it if nobody does: 0 means now, None means only a command can move it.
+    `wake_at` is when somebody should drive it if nobody does: 0 means now, None means only a command can move it, and
+    ASKED that one has come in, which somebody must answer, and which may or may not move it.
     """
 
     id: str
@@ -183,7 +185,10 @@ class Store(Protocol):
         ...
 
     async def claimable(self, now: Microseconds, drivers: Sequence[str], limit: int) -> list[Head]:
-        """Executions that should be driven now and are held by one of `drivers` ("" is nobody), longest due first."""
+        """Executions that nobody holds and that should be driven now, and all that one of `drivers` holds.
+
+        "" among the drivers is nobody. Longest due first.
+        """
         ...
 
     async def blob(self, digest: str) -> bytes: ...

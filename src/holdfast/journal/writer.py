@@ -99,6 +99,8 @@ class Writer:
                 self._under_way = batch
                 await self._commit(batch)
                 self._under_way = None
+                # A log keeps its newest batch: that must not keep the others of the batch, and theirs, in memory.
+                batch.writes, batch.callbacks, batch.waiters = [], [], []
             if self._closing and not self.batch.writes:
                 return
             if self.batch.writes:

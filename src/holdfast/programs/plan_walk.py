@@ -336,7 +336,11 @@ class Level:
         """After a critical failure nothing new begins, whenever it was added."""
         if self._failure is None:
             return
-        self._leave_out(self._schedule.abandon(self._failure[0].removeprefix(self._prefix)))
+        failed = self._failure[0].removeprefix(self._prefix)
+        self._leave_out(self._schedule.abandon(failed, self._has_begun))
+
+    def _has_begun(self, step_id: str) -> bool:
+        return self._prefix + step_id in self._walker.steps.state.steps
 
     def _leave_out(self, skipped: list[tuple[PlanStep, str]]) -> None:
         for step, reason in skipped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from holdfast.journal.store import ANSWERS_KEPT_US, PENDING_PAGE, TOO_LATE, HeadChange
+from holdfast.journal.store import ANSWERS_KEPT_US, ASKED, PENDING_PAGE, TOO_LATE, HeadChange
 from holdfast.testing.store_opening import Opening
 from holdfast.testing.store_samples import Sample, sample_answer
 
@@ -80,7 +80,7 @@ class InboxContract(Opening):
         async with self.opened(sample.new, other.new, sample.wait(None), other.wait(None)) as store:
             assert await store.claimable(50, [""], 10) == []
             await store.commit([sample.command("c1")])
-            assert (await store.head(sample.id)).wake_at == 0
+            assert (await store.head(sample.id)).wake_at == ASKED
             assert [head.id for head in await store.claimable(50, [""], 10)] == [sample.id]
 
     async def test_a_command_in_another_executions_entry_wakes_too(self) -> None:
@@ -104,7 +104,7 @@ class InboxContract(Opening):
         sample = Sample(1, driver="d1")
         command = sample.command("c1")
         async with self.opened(sample.new, command, sample.wait(None)) as store:
-            assert (await store.head(sample.id)).wake_at == 0
+            assert (await store.head(sample.id)).wake_at == ASKED
             sleep = HeadChange(status="waiting", wake_at=None)
             await store.commit([sample.entry(change=sleep, answers=(sample_answer(command),))])
             assert (await store.head(sample.id)).wake_at is None
@@ -112,6 +112,11 @@ class InboxContract(Opening):
     async def test_an_execution_that_ends_over_a_command_is_looked_at_once_more(self) -> None:
         sample = Sample(1, driver="d1")
         async with self.opened(sample.new, sample.command("c1"), sample.end()) as store:
+            assert (await store.head(sample.id)).wake_at == ASKED
+
+    async def test_what_should_be_driven_now_stays_so_when_a_command_comes(self) -> None:
+        sample = Sample(1, driver="d1")
+        async with self.opened(sample.new, sample.wait(0), sample.command("c1")) as store:
             assert (await store.head(sample.id)).wake_at == 0
 
     async def test_what_is_posted_to_an_execution_that_has_ended_is_answered_at_once(self) -> None:

@@ -123,6 +123,14 @@ class OwnershipContract(Opening):
             assert {head.id for head in await store.claimable(50, ["", "dead"], 10)} == {free.id, dead.id}
             assert await store.claimable(50, [], 10) == []
 
+    async def test_what_the_named_drivers_hold_is_listed_though_it_is_not_due(self) -> None:
+        """Otherwise it would be held for good, and keep its place under a concurrency key."""
+        asleep, over, free = Sample(1, driver="dead"), Sample(2, driver="dead"), Sample(3)
+        sleep = asleep.entry(change=HeadChange(status="waiting", wake_at=None))
+        end = over.entry(change=HeadChange(status="completed", wake_at=None, ended_at=9))
+        async with self.opened(asleep.new, over.new, free.new, sleep, end, free.wait(None)) as store:
+            assert {head.id for head in await store.claimable(50, ["", "dead"], 10)} == {asleep.id, over.id}
+
     async def test_what_has_ended_or_is_held_back_is_never_due(self) -> None:
         ended, held = Sample(1), Sample(2, hold=True)
         async with self.opened(ended.new, held.new, ended.end()) as store:

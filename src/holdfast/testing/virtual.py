@@ -28,6 +28,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.passed_s = 0.0
         self._tasks_made = 0
         super().__init__(_JumpingSelector(self))
+        self._clock_resolution = 1e-6  # asyncio's nanosecond is lost in rounding after half a year: timers never ring
         self.set_task_factory(self._make_task)
 
     def time(self) -> float:

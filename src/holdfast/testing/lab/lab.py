@@ -7,18 +7,19 @@ to the byte.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.durations import parse_duration
 from holdfast.core.durations import parse_moment as parse_time
+from holdfast.core.policy import Effect
 from holdfast.core.suggest import did_you_mean
 from holdfast.programs.function import Function
 from holdfast.programs.prepare import Subject
 from holdfast.testing.lab import script as scripts
 from holdfast.testing.lab.errors import LabError
-from holdfast.testing.lab.fakes import Fake, FakeOptions
+from holdfast.testing.lab.fakes import Fake, FakeOptions, Raises
 from holdfast.testing.lab.loop import LabLoop
 from holdfast.testing.lab.outcome import Outcome
 from holdfast.testing.lab.play import Play, Task
@@ -66,23 +67,27 @@ class Lab:
 
     # ---- what there is ------------------------------------------------------------------------------------------
 
-    def fake(self, tool: str | AnyTool, **options: Any) -> Fake:
+    def fake(
+        self,
+        tool: str | AnyTool,
+        *,
+        returns: Any = None,
+        raises: Raises | Sequence[Raises] = (),
+        does: Callable[..., Any] | None = None,
+        takes: float | str = 0.0,
+        effect: Effect | None = None,
+    ) -> Fake:
         """A fake in the place of a tool: `returns=` a value, `raises=` errors first, `does=` a function.
 
         `raises` is one error for every call, or a list: one for each call, then the value. `takes` is how long it works
         in virtual time. `effect` is that of the real tool if that is given, otherwise `once`.
         """
-        if unknown := options.keys() - set(FakeOptions.__struct_fields__):
-            name = sorted(unknown)[0]
-            raise LabError(
-                f"lab.fake: there is no {name}={did_you_mean(name, FakeOptions.__struct_fields__)}; "
-                f"there are {', '.join(FakeOptions.__struct_fields__)}"
-            )
         name = tool if isinstance(tool, str) else tool.name
         if name in self._fakes:
             raise LabError(f"there is a fake of {name} already; one tool has one fake")
         real = self._real.get(name) or _builtin(name) if isinstance(tool, str) else tool
-        made = self._fakes[name] = Fake(name, real, FakeOptions(**options))
+        options = FakeOptions(returns=returns, raises=raises, does=does, takes=takes, effect=effect)
+        made = self._fakes[name] = Fake(name, real, options)
         return made
 
     def use(self, *things: str | AnyTool | Function[..., Any]) -> None:

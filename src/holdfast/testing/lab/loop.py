@@ -30,8 +30,6 @@ class LabLoop(SimulatedLoop):
         self.spoke = threading.Event()  # a thread has finished, or wants something
         self.on_fault: Callable[[LabError], None] = lambda _: None
         super().__init__()
-        # After half a year the usual nanosecond is lost in a float's rounding, and a timer that is due is never run.
-        self._clock_resolution = 1e-6
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
         handle = super().call_soon_threadsafe(callback, *args, context=context)

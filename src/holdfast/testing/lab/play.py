@@ -99,15 +99,9 @@ class Play:
     # ---- processes ----------------------------------------------------------------------------------------------
 
     async def _boot(self) -> None:
-        """A new process, until one comes up: it may be killed while it does."""
-        while True:
-            self._host = Host(self._world, f"{self._task.seed}/{len(self._hosts)}")
-            self._hosts.append(self._host)
-            booting = self._host.process.spawn(self._host.boot())
-            if await self._done(booting):
-                booting.result()
-                return
-            await asyncio.sleep(RESTART_S)
+        self._host = Host(self._world, f"{self._task.seed}/{len(self._hosts)}")
+        self._hosts.append(self._host)
+        await self._host.process.spawn(self._host.boot())  # it writes nothing yet, so nothing kills it
 
     async def _insist(self, errand: Callable[[], Awaitable[T]]) -> T:
         """Run an errand inside the process, and again in the next one if it was killed before the end."""

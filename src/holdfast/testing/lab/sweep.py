@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from textwrap import indent
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
@@ -36,7 +37,7 @@ def sweep(left_alone: Outcome, run_at: RunAt, same: Same | None = None) -> list[
         except HoldfastError as error:
             wrong = [str(error)]
         if wrong:
-            broken.append("\n".join([f"killed at {text}:", *(f"  {line}" for line in wrong)]))
+            broken.append("\n".join([f"killed at {text}:", *(indent(line, "  ") for line in wrong)]))
     if broken:
         more = [f"… and {len(broken) - SHOWN_MAX} more"] if len(broken) > SHOWN_MAX else []
         heading = f"{len(broken)} of {len(points)} crashes change what becomes of it"

@@ -35,12 +35,12 @@ WHERE num = %s AND epoch = %s AND seq = %s
 SELECT 1 FROM executions WHERE num = %s AND epoch = %s AND seq = %s
 
 -- name: change_head
--- A command that came in meanwhile has set wake_at to 0; as long as it has no answer, that must not be overwritten.
+-- A command that came in meanwhile has set wake_at to -1; as long as it has no answer, that must not be overwritten.
 UPDATE executions SET status = %(status)s, ended_at = %(ended_at)s, reasons = %(reasons)s, error = %(error)s,
     failed_path = %(failed_path)s,
     wake_at = CASE WHEN EXISTS (
         SELECT 1 FROM inbox WHERE inbox.execution_id = executions.id AND inbox.outcome = ''
-    ) THEN 0 ELSE %(wake_at)s END
+    ) AND %(wake_at)s::bigint IS DISTINCT FROM 0 THEN -1 ELSE %(wake_at)s::bigint END
 WHERE num = %(num)s
 
 -- name: release
@@ -86,8 +86,9 @@ RETURNING epoch
 INSERT INTO inbox (id, execution_id, verb, at, by, arguments) VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 
 -- name: wake
--- A command has arrived: somebody should look at this execution, and be it only to say that it is over.
-UPDATE executions SET wake_at = 0 WHERE id = %s
+-- A command has arrived: somebody should look at this execution, and be it only to say that it is over. -1 says so;
+-- 0, that it should be driven anyway, stays.
+UPDATE executions SET wake_at = CASE WHEN wake_at = 0 THEN 0 ELSE -1 END WHERE id = %s
   AND EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = executions.id AND inbox.outcome = '')
 
 -- name: answer_command
@@ -151,14 +152,17 @@ WHERE (%(status)s::text[] IS NULL OR status = ANY(%(status)s))
 ORDER BY num DESC LIMIT %(limit)s
 
 -- name: claimable
--- Appended to head_columns; `drivers` are those known to be dead, and '' for nobody. An execution whose concurrency key
--- is full is left out, so that it cannot block the rest.
-WHERE wake_at <= %(now)s AND quarantined = '' AND driver = ANY(%(drivers)s)
-  AND (concurrency_key = '' OR driver <> '' OR (
-      SELECT count(*) FROM executions AS other
-      WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> '' AND other.num <> executions.num
-  ) < concurrency_limit)
-ORDER BY wake_at, num LIMIT %(limit)s
+-- Appended to head_columns; `drivers` are those known to be dead, and '' for nobody. What one of them holds is listed
+-- whether it is due or not, so that it can be let go of. An execution whose concurrency key is full is left out, so that
+-- it cannot block the rest.
+WHERE quarantined = '' AND driver = ANY(%(drivers)s) AND (
+    driver <> ''
+    OR (wake_at <= %(now)s AND (concurrency_key = '' OR (
+        SELECT count(*) FROM executions AS other
+        WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> ''
+    ) < concurrency_limit))
+)
+ORDER BY coalesce(wake_at, %(now)s), num LIMIT %(limit)s
 
 -- name: read_snapshot
 SELECT seq, version, chain, body, digest FROM snapshots WHERE execution = %s

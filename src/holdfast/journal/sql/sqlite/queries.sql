@@ -33,11 +33,11 @@ RETURNING executions.num
 UPDATE executions SET seq = seq WHERE num = ? AND epoch = ? AND seq = ?
 
 -- name: change_head
--- A command that came in meanwhile has set wake_at to 0; as long as it has no answer, that must not be overwritten.
+-- A command that came in meanwhile has set wake_at to -1; as long as it has no answer, that must not be overwritten.
 UPDATE executions SET status = ?1, ended_at = ?3, reasons = ?4, error = ?5, failed_path = ?6,
     wake_at = CASE WHEN EXISTS (
         SELECT 1 FROM inbox WHERE inbox.execution_id = executions.id AND inbox.outcome = ''
-    ) THEN 0 ELSE ?2 END
+    ) AND ?2 IS DISTINCT FROM 0 THEN -1 ELSE ?2 END
 WHERE num = ?7
 
 -- name: release
@@ -75,8 +75,9 @@ RETURNING epoch
 INSERT INTO inbox (id, execution_id, verb, at, by, arguments, seal) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 
 -- name: wake
--- A command has arrived: somebody should look at this execution, and be it only to say that it is over.
-UPDATE executions SET wake_at = 0 WHERE id = ?
+-- A command has arrived: somebody should look at this execution, and be it only to say that it is over. -1 says so;
+-- 0, that it should be driven anyway, stays.
+UPDATE executions SET wake_at = CASE WHEN wake_at = 0 THEN 0 ELSE -1 END WHERE id = ?
   AND EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = executions.id AND inbox.outcome = '')
 
 -- name: answer_command
@@ -133,13 +134,18 @@ SELECT num FROM executions
 SELECT CAST(id AS BLOB) FROM executions WHERE num = ?
 
 -- name: claimable
--- Appended to head_columns; `drivers` are those known to be dead, and '' for nobody. An execution whose concurrency key is full is left out, so that it cannot block the rest.
-WHERE wake_at <= :now AND quarantined = '' AND driver IN (SELECT value FROM json_each(:drivers))
-  AND (concurrency_key = '' OR driver <> '' OR (
-      SELECT count(*) FROM executions AS other
-      WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> '' AND other.num <> executions.num
-  ) < concurrency_limit)
-ORDER BY wake_at, num LIMIT :limit
+-- Appended to head_columns; `drivers` are those known to be dead, and '' for nobody. What one of them holds is listed
+-- whether it is due or not, so that it can be let go of. An execution whose concurrency key is full is left out, so that
+-- it cannot block the rest.
+WHERE quarantined = '' AND (
+    (driver <> '' AND driver IN (SELECT value FROM json_each(:drivers)))
+    OR (wake_at <= :now AND driver = '' AND '' IN (SELECT value FROM json_each(:drivers))
+        AND (concurrency_key = '' OR (
+            SELECT count(*) FROM executions AS other
+            WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> ''
+        ) < concurrency_limit))
+)
+ORDER BY coalesce(wake_at, :now), num LIMIT :limit
 
 -- name: drivers
 SELECT DISTINCT driver FROM executions WHERE driver <> ''
