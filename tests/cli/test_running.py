@@ -172,7 +172,9 @@ def test_a_store_that_cannot_be_used_is_explained(shop: Workshop) -> None:
     assert "cannot be created or written (File exists); make it writable, or name another store" in inside_a_file.err
     folder = shop.run("run", "two.yaml", "--store", ".", code=2)
     assert f"store: {shop.folder} is a folder; name a file, such as {shop.folder}/journal.db" in folder.err
-    postgres = shop.run("run", "two.yaml", HOLDFAST_STORE="postgresql://x/y", code=2)
-    assert "HOLDFAST_STORE: PostgreSQL is not built yet: use SQLite" in postgres.err
+    nobody = shop.run("run", "two.yaml", HOLDFAST_STORE="postgresql://me:secret@127.0.0.1:1/y", code=1)
+    assert "cannot be reached" in nobody.err
+    assert "check that the server runs and that the address is right" in nobody.err
+    assert "secret" not in nobody.err
     nowhere = shop.run("-C", "nowhere", "list", code=2)
     assert "--folder nowhere: No such file or directory; name a folder that exists" in nowhere.err

@@ -137,13 +137,19 @@ SELECT CAST(id AS BLOB) FROM executions WHERE num = ?
 -- Appended to head_columns; `drivers` are those known to be dead, and '' for nobody. What one of them holds is listed
 -- whether it is due or not, so that it can be let go of. An execution whose concurrency key is full is left out, so that
 -- it cannot block the rest.
-WHERE quarantined = '' AND (
-    (driver <> '' AND driver IN (SELECT value FROM json_each(:drivers)))
-    OR (wake_at <= :now AND driver = '' AND '' IN (SELECT value FROM json_each(:drivers))
-        AND (concurrency_key = '' OR (
-            SELECT count(*) FROM executions AS other
-            WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> ''
-        ) < concurrency_limit))
+WHERE num IN (
+    SELECT num FROM executions
+    WHERE driver <> '' AND driver IN (SELECT value FROM json_each(:drivers)) AND quarantined = ''
+    UNION ALL
+    SELECT num FROM (
+        SELECT num FROM executions AS due
+        WHERE wake_at <= :now AND driver = '' AND quarantined = '' AND '' IN (SELECT value FROM json_each(:drivers))
+          AND (concurrency_key = '' OR (
+              SELECT count(*) FROM executions AS other
+              WHERE other.concurrency_key = due.concurrency_key AND other.driver <> ''
+          ) < concurrency_limit)
+        ORDER BY wake_at, num LIMIT :limit
+    )
 )
 ORDER BY coalesce(wake_at, :now), num LIMIT :limit
 
