@@ -7,6 +7,7 @@ PEERS := bench/.venv-peers
 PIP_INSTALL := -m pip install --quiet
 PYTEST_ARGS ?= -n auto
 BENCH_ARGS ?=
+PROVE_ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Node comes from the nodejs wheel and pyright from its own wheel, so the type checker downloads nothing when it runs.
@@ -18,7 +19,7 @@ DEV := $(VENV)/.installed-dev
 PEERS_READY := $(PEERS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench clean
+.PHONY: help demo test prove check format docs bench clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r verb what; do printf '%-14s %s\n' "$$verb" "$$what"; done
@@ -29,12 +30,15 @@ demo: $(RUNTIME) ## run a plan, kill it half-way, watch it resume
 test: $(DEV) ## run all tests (PYTEST_ARGS='-k name' for some)
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
+prove: $(DEV) ## the whole proof: thousands of histories, every crash point, every fault (half an hour)
+	@$(BIN)/python proof/run.py $(PROVE_ARGS)
+
 check: $(DEV) ## the whole gate: format, lint, types, layers, tests with coverage
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/pytest $(PYTEST_ARGS) --cov --cov-report=term-missing:skip-covered
+	HOLDFAST_SOAK_S=60 $(BIN)/pytest $(PYTEST_ARGS) --cov --cov-report=term-missing:skip-covered
 
 format: $(DEV) ## format the code and fix what lint can fix
 	@$(BIN)/ruff format .

@@ -24,6 +24,7 @@ from holdfast import settings
 from holdfast.core import errors, events, lifecycle
 from holdfast.core.failure import Failure
 from holdfast.engine.wire import wire_event, wire_frame
+from holdfast.testing.simulator.verdict import CHECKS
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference"
@@ -40,6 +41,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "cli.md": cli_page(),
         REFERENCE / "settings.md": settings_page(),
         REFERENCE / "limits.md": limits_page(),
+        REFERENCE / "checks.md": checks_page(),
         architecture: with_diagrams(architecture.read_text()),
     }
 
@@ -320,6 +322,18 @@ def limits_page() -> str:
             "Reaching one is an error that says so, or a wait; never a silent loss.",
         ],
         table(("limit on", "value", "changed by", "in the code"), rows),
+    )
+
+
+def checks_page() -> str:
+    rows = [(f"`{name}`", " ".join((check.__doc__ or "").split())) for name, check in CHECKS.items()]
+    return page(
+        ["# Checks", "", NOTE],
+        [
+            "What is checked after every simulated history; see [reliability](../reliability.md#the-proof).",
+            "A check is named for what it proves.",
+        ],
+        table(("check", "what it proves"), rows),
     )
 
 

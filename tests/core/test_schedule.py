@@ -86,7 +86,10 @@ def test_a_critical_failure_abandons_all_that_was_not_handed_out():
     schedule = Schedule([step("a"), step("b"), step("c", "a"), step("d", "c")])
     taken(schedule)
     schedule.settle("a", "failed")
-    assert [(one.id, why) for one, why in schedule.abandon("a", lambda _: False)] == [("c", '"a" failed'), ("d", '"a" failed')]
+    assert [(one.id, why) for one, why in schedule.abandon("a", lambda _: False)] == [
+        ("c", '"a" failed'),
+        ("d", '"a" failed'),
+    ]
     assert taken(schedule) == []
     assert not schedule.done
     schedule.settle("b", "completed")

@@ -28,8 +28,8 @@ class Shifted(SystemClock):
         return super().now_us() + self.by_us
 
 
-def engine_at(folder: Path, clock: Shifted) -> holdfast.Engine:
-    engine = holdfast.Engine(folder=folder, tools=TOOLS, limits=HURRY)
+def engine_at(folder: Path, clock: Shifted, limits: holdfast.Limits = HURRY) -> holdfast.Engine:
+    engine = holdfast.Engine(folder=folder, tools=TOOLS, limits=limits)
     engine.services.clock = clock
     return engine
 
@@ -77,6 +77,16 @@ async def test_set_forward_everything_that_is_due_comes_at_once(tmp_path: Path) 
         assert kinds.index(ev.TaskPauseExpiring) < kinds.index(ev.TaskStopped)  # announced before it acts
         for run in (nap, asked, paused):
             await never_back(run)
+
+
+async def test_set_forward_a_wait_in_memory_does_not_sleep_on(tmp_path: Path) -> None:
+    clock = Shifted()
+    async with engine_at(tmp_path, clock, holdfast.Limits(passivate_after_s=600)) as engine:
+        nap = await engine.start(plan("nap", {"id": "nap", "wait": "1h"}, step("a", "pay", 1)))
+        await status(nap, "waiting")
+        assert engine.drives(nap.id)
+        clock.by_us = DAY_US
+        assert await nap.result() == 1
 
 
 async def test_set_back_events_keep_the_time_of_the_last_one(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def _by(*checks: str) -> frozenset[str]:
 
 
 SABOTEURS = (
-    Saboteur("drop fencing", nothing, _by("only_the_driver_appends", "numbers_without_gaps"), 60, Unfenced),
+    Saboteur("drop fencing", nothing, _by("only_the_driver_appends", "numbers_without_gaps"), 100, Unfenced),
     Saboteur("skip the sync before a once call", skip_the_sync, _by("intents_are_durable_before_effects"), 5),
     Saboteur("forget a dead driver", forget_the_dead, _by("everything_ends_once_nothing_breaks"), 20),
     Saboteur("renumber events", renumber, _by("numbers_without_gaps"), 5),
@@ -285,13 +285,13 @@ SABOTEURS = (
         40,
     ),
     Saboteur("skip an event for watchers", skip_an_event, _by("watchers_see_every_event_in_order"), 10),
-    Saboteur("never release", never_release, _by("everything_ends_once_nothing_breaks"), 40),
+    Saboteur("never release", never_release, _by("everything_ends_once_nothing_breaks"), 150),
     Saboteur("let time go back", trust_the_clock, _by("time_never_goes_back"), 60),
-    Saboteur("ignore a pause", ignore_pauses, _by("nothing_begins_while_held"), 60),
+    Saboteur("ignore a pause", ignore_pauses, _by("nothing_begins_while_held"), 200),
     Saboteur("resume what was interrupted", resume_what_was_interrupted, _by("only_a_person_ends_an_interrupt"), 40),
     Saboteur("start a child twice", make_children_twice, _by("parent_and_child_agree"), 40),
     Saboteur("lose a command", nothing, _by("every_command_gets_one_answer"), 20, Deaf),
-    Saboteur("ignore concurrency keys", nothing, _by("concurrency_keys_are_kept"), 60, Crowded),
+    Saboteur("ignore concurrency keys", nothing, _by("concurrency_keys_are_kept"), 150, Crowded),
     Saboteur("ignore keys", nothing, _by("a_key_is_one_execution"), 60, Forgetful),
     Saboteur("let two drive", nothing, _by("only_the_driver_appends"), 20, Generous),
 )

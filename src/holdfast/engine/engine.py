@@ -45,6 +45,7 @@ from holdfast.journal.store import PENDING_PAGE, Head, Query
 from holdfast.tools.tool import Tool
 
 SWEEP_MAX = 200  # executions taken up in one sweep
+CLOCK_JUMP_S = 1.0  # between two looks: more is no rounding
 STRAYS_S = 10.0  # how often it is looked, without being asked, for what is held here on disk and not driven
 PROBLEMS_KEPT = 10_000
 
@@ -70,6 +71,7 @@ class Engine:
         self._strays_possible = False  # a write failed: we may hold on disk what we do not drive
         self._strays_looked = float("-inf")
         self._some_wait = False  # something is due that has no slot yet
+        self._clock_ahead_s = float("inf")
         self._closing = False
         services.on_child = self._child_was_born
 
@@ -328,6 +330,7 @@ class Engine:
                     self.services.feed.notify_others(self._drivers)
                     await self._deliver()
                 self.services.feed.refresh()
+                self._mind_the_clock()
                 if asked or loop.time() - swept > (pace.sweep_changed_s if changed else pace.sweep_s):
                     swept = loop.time()
                     await self._sweep()
@@ -338,6 +341,15 @@ class Engine:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pace.look_s):
                     await self._look_now.wait()
+
+    def _mind_the_clock(self) -> None:
+        """A clock that was set forward, or a laptop that slept: what is due by now need not wait for its timer."""
+        ahead_s = self.services.clock.now_us() / 1e6 - asyncio.get_running_loop().time()
+        jumped = ahead_s - self._clock_ahead_s > CLOCK_JUMP_S
+        self._clock_ahead_s = ahead_s
+        if jumped:
+            for driver in list(self._drivers.values()):
+                driver.poke()
 
     async def _deliver(self) -> None:
         if not self._drivers:

@@ -32,6 +32,7 @@ def only_the_driver_appends(case: Case) -> Iterator[str]:
 
 
 def the_chain_holds(case: Case) -> Iterator[str]:
+    """Each event's digest follows from the one before it."""
     for story in case.told.stories.values():
         chain = CHAIN_START
         for fact in story.facts:
@@ -79,6 +80,7 @@ def each_status_is_entered_by_one_kind_of_event(case: Case) -> Iterator[str]:
 
 
 def time_never_goes_back(case: Case) -> Iterator[str]:
+    """An event is never older than the one before it, whatever the clock does."""
     for story in case.told.stories.values():
         last = 0
         for fact in story.facts:
@@ -113,6 +115,7 @@ def _written(state: Execution) -> bytes:
 
 
 def waiting_means_that_nothing_runs(case: Case) -> Iterator[str]:
+    """An execution waits only when nothing runs, and it says what for."""
     for story in case.told.stories.values():
         state = Execution(id=story.id)
         for fact in story.facts:
@@ -126,6 +129,7 @@ def waiting_means_that_nothing_runs(case: Case) -> Iterator[str]:
 
 
 def an_end_leaves_nothing_running(case: Case) -> Iterator[str]:
+    """When an execution has ended, every attempt of its steps has, too."""
     for story in case.told.stories.values():
         state = Execution(id=story.id)
         for fact in story.facts:

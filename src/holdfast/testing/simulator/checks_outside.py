@@ -36,6 +36,7 @@ def nobody_complains(case: Case) -> Iterator[str]:
 
 
 def a_key_is_one_execution(case: Case) -> Iterator[str]:
+    """A task handed in twice under one key is one execution, and is on disk before it is accepted."""
     ids: dict[str, set[str]] = defaultdict(set)
     for line in case.played.history.of(HandedIn):
         ids[line.key].add(line.execution_id)
@@ -65,6 +66,7 @@ def watchers_see_every_event_in_order(case: Case) -> Iterator[str]:
 
 
 def results_are_durable_before_they_are_told(case: Case) -> Iterator[str]:
+    """Nobody hears of an end that is not on disk, or of another one than is."""
     for line in case.played.history.of(Returned):
         story = case.told.stories[line.execution_id]
         ends = story.events(*_TASK_ENDS)
@@ -120,6 +122,7 @@ def a_command_acts_once(case: Case) -> Iterator[str]:
 
 
 def parent_and_child_agree(case: Case) -> Iterator[str]:
+    """Each child step has one child, each child a parent that knows it, and both know the same end."""
     told = case.told
     for story in told.stories.values():
         started = {event.path: event.child_id for _, event in story.events(ev.ChildStarted)}

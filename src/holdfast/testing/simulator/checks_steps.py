@@ -137,6 +137,7 @@ def keys_are_one_per_step(case: Case) -> Iterator[str]:
 
 
 def nothing_begins_after_the_end(case: Case) -> Iterator[str]:
+    """Whoever wrote an execution's end calls no tool for it afterwards."""
     for story, call in _calls(case.told):
         for fact, _ in story.events(*_TASK_ENDS):
             if fact.process == call.process and fact.at_us < call.at_us:
@@ -163,6 +164,7 @@ def nothing_begins_while_held(case: Case) -> Iterator[str]:
 
 
 def recorded_outputs_are_what_tools_answered(case: Case) -> Iterator[str]:
+    """The output in the journal is the one that the tool gave in that very attempt."""
     for story in case.told.stories.values():
         for fact, event in story.events(ev.StepCompleted):
             calls = case.told.calls.get((story.id, event.path), [])
@@ -190,6 +192,7 @@ def a_replay_sees_what_was_recorded(case: Case) -> Iterator[str]:
 
 
 def a_list_of_items_is_made_once(case: Case) -> Iterator[str]:
+    """The list of a `for_each` is evaluated once; every replay has the same."""
     for story in case.told.stories.values():
         lists: dict[str, bytes] = {}
         for fact, event in story.events(ev.StepStarted):
