@@ -267,6 +267,6 @@ async def test_unknown_execution_is_a_clear_error() -> None:
 async def test_an_endless_command_id_is_refused() -> None:
     async with engine_at("memory:", echo) as engine:
         run = await engine.start(plan(step("a", "echo")), hold=True)
-        with pytest.raises(InputInvalid, match="a command.s id has 201 characters, 200 are allowed"):
+        with pytest.raises(InputInvalid, match="a command's id has 201 characters, 200 are allowed"):
             await run.send("go", id="x" * 201)
         assert await names(run) == ["task:created"]

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import msgspec
 
 from holdfast.core import events as ev
+from holdfast.core import failure as failure_rules
 from holdfast.core.commands import Command
 from holdfast.core.errors import HoldfastError
 from holdfast.core.execution import Execution
@@ -178,7 +179,7 @@ def forget_outcomes() -> AbstractContextManager[Any]:
 
 def believe_in_luck() -> AbstractContextManager[Any]:
     """What may or may not have happened is taken as not happened."""
-    decide = step.decide
+    decide = failure_rules.decide
 
     def lucky(failure: Any, *others: Any) -> Any:
         return decide(msgspec.structs.replace(failure, happened="nothing"), *others)
