@@ -115,6 +115,7 @@ def failure(category: Category, happened: Happened = "known", retry_after_s: flo
 
 ONCE, IDEMPOTENT, READ = (Means(effect=effect) for effect in ("once", "idempotent", "read"))
 WRITTEN = Retry(max=2, first_s=4.0)
+INSISTS = Means(effect="once", retry=WRITTEN, repeats_known=True)
 FIRST = RetryLater(0.5)  # half of one second is certain, the other half is the jitter, which is 0 here
 
 DECISIONS: list[tuple[str, Failure, Means, Tally, Decision]] = [
@@ -141,8 +142,11 @@ DECISIONS: list[tuple[str, Failure, Means, Tally, Decision]] = [
     # rule 5: a known failure is repeated only because its author wrote `retry:`, and never falls back
     ("once, known", failure("tool"), ONCE, Tally(), GiveUp()),
     ("once, known transient", failure("transient"), ONCE, Tally(), GiveUp()),
-    ("once, known, written", failure("tool"), Means(effect="once", retry=WRITTEN), Tally(), RetryLater(2.0)),
-    ("once, known, used up", failure("tool"), Means(effect="once", retry=WRITTEN), Tally(retries=2), GiveUp()),
+    ("once, known, written", failure("tool"), INSISTS, Tally(), RetryLater(2.0)),
+    ("once, known, used up", failure("tool"), INSISTS, Tally(retries=2), GiveUp()),
+    ("once, known, only the tool wrote it", failure("tool"), Means(effect="once", retry=WRITTEN), Tally(), GiveUp()),
+    ("once, a mistake, written", failure("logic"), INSISTS, Tally(), GiveUp()),
+    ("once, misconfigured, written", failure("configuration"), INSISTS, Tally(), GiveUp()),
     ("once, known, fallback", failure("tool"), Means(effect="once", fallbacks=2), Tally(), GiveUp()),
     ("once, known, reduce", failure("resource"), Means(effect="once", can_reduce=True), Tally(), GiveUp()),
     ("once, known, refresh", failure("permission"), Means(effect="once", can_refresh=True), Tally(), GiveUp()),

@@ -143,7 +143,9 @@ class Client:
         for name in ("arguments", "data"):
             if name in arguments and not isinstance(arguments[name], Raw):
                 arguments[name] = Raw(msgspec.json.encode(arguments[name]))
-        answer: Answer = await self._engine.command(execution_id, verb, by="ada", command_id=command_id, **arguments)
+        answer: Answer | None = None
+        while answer is None or answer.outcome == "queued":  # its driver is dead or slow: nobody has been told anything
+            answer = await self._engine.command(execution_id, verb, by="ada", command_id=command_id, **arguments)
         self._note("answered", command_id, answer.outcome, answer.seq)
 
     def _note(self, *what: Any) -> None:

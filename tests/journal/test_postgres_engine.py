@@ -15,6 +15,7 @@ import holdfast
 from engine.kit import Gate, engine_at, events, plan, result, seen, settled, step
 from holdfast.core import events as ev
 from holdfast.core.errors import SchemaTooNew, StoreUnavailable
+from holdfast.journal import postgres_absence
 from holdfast.journal.postgres import PostgresStore
 from journal import postgres_worker
 from journal.postgres_support import run_sql, wait_for_sql
@@ -100,10 +101,11 @@ async def test_a_command_and_its_watcher_in_another_engine_reach_the_driver(post
         assert len(gate.calls) == 2
 
 
-async def test_an_engine_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
-    postgres_server: PostgresServer, url: str, tmp_path: Path
+async def test_an_engine_says_that_the_server_is_gone_for_long_and_goes_on_when_it_is_back(
+    postgres_server: PostgresServer, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(effect="idempotent")
+    monkeypatch.setattr(postgres_absence, "AWAY_S", 0.1)
     async with engine_at(tmp_path, gate.tool, store=url) as engine:
         run = await engine.start(plan(step("one", "gate"), step("two", "gate")))
         await gate.wait_entered()

@@ -42,6 +42,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Raw = Raw(b"{}")
 
 
+OURS = "holdfast:"  # begins the id of every command that no client has made
+
+
+def internal_id(text: str) -> str:
+    return text if text.startswith(OURS) else OURS + text
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     command_id: str
     outcome: Outcome

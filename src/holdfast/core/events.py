@@ -196,6 +196,7 @@ class StepWaiting(Event, frozen=True, gc=False, tag="step:waiting"):
     kind: StepKind = "tool"
     due_at: int | None = None
     name: str = ""
+    digest: str = ""
 
 
 class StepCompleted(Event, frozen=True, gc=False, tag="step:completed"):

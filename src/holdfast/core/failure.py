@@ -145,6 +145,10 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     can_reduce: bool = False
     can_refresh: bool = False
     on_error: OnError = "fail"
+    repeats_known: bool = False  # the step itself wrote `retry:`, so even a `once` step may fail more than once
+
+    def retries(self) -> int:
+        return (self.retry or Retry()).max
 
 
 def decide(failure: Failure, means: Means, tally: Tally, jitter: float) -> Decision:
@@ -165,8 +169,9 @@ def decide(failure: Failure, means: Means, tally: Tally, jitter: float) -> Decis
 def _again(failure: Failure, means: Means, tally: Tally, jitter: float, may_repeat: bool) -> Decision | None:
     written = means.retry
     if not may_repeat:
-        # A known failure of a `once` step is repeated only because its author wrote `retry:`.
-        return _backoff(written, tally, jitter) if written is not None else None
+        # A known failure of a `once` step is repeated only because its step wrote `retry:`; a mistake never is.
+        repeats = means.repeats_known and written is not None and failure.category not in ("configuration", "logic")
+        return _backoff(written, tally, jitter) if repeats and written is not None else None
     match failure.category:
         case "rate_limit" if tally.rate_limit_waits < RATE_LIMIT_WAITS_MAX:
             wait_s = failure.retry_after_s if failure.retry_after_s is not None else RATE_LIMIT_WAIT_S

@@ -184,6 +184,7 @@ def _step_waiting(state: Execution, event: ev.StepWaiting) -> None:
     step.name = event.name
     step.tool = event.tool or step.tool
     step.kind = event.kind
+    step.digest = event.digest or step.digest
     state.open_steps.add(event.path)
 
 

@@ -31,6 +31,12 @@ class CancelledInside(ToolError):
     category = "timeout"
 
 
+class Overran(ToolError):
+    """Its time was up, and it answered that with an error of its own: what it had done by then is unknown."""
+
+    category = "timeout"
+
+
 class AnsweredLate(asyncio.CancelledError):
     """The attempt was cut short from outside, but it answered all the same: that counts, and the cutting goes on."""
 
@@ -56,15 +62,19 @@ async def invoke(
         value = await tool.invoke(validated, call)
     except asyncio.CancelledError as error:
         if deadlines.clear(task, before) and task.uncancel() == 0:
-            value = await _late(error, LATE_S, _too_long(tool, STEP_TIMEOUT_S))
+            value = await _late(run, call, error, LATE_S, _too_long(tool, STEP_TIMEOUT_S))
         elif task.cancelling() == 0:
             raise CancelledInside(f"{tool.name} cancelled itself") from None
         else:
-            late = await _late(error, run.services.limits.interrupt_grace_s * 0.9, error)
+            late = await _late(run, call, error, run.services.limits.interrupt_grace_s * 0.9, error)
             raise AnsweredLate(tool.output(late)) from None
-    except BaseException:
+    except BaseException as error:
         if deadlines.clear(task, before):
             task.uncancel()
+            if not _had_no_effect(error):
+                raise Overran(str(error) or str(_too_long(tool, STEP_TIMEOUT_S))) from error
+        elif task.cancelling():
+            raise asyncio.CancelledError from error  # it was cut, whatever it makes of that
         raise
     else:
         if deadlines.clear(task, before):
@@ -79,33 +89,42 @@ async def _in_own_task(
     try:
         await asyncio.wait({inner}, timeout=timeout_s)
     except asyncio.CancelledError as error:
-        late = await _stopped(run, inner, run.services.limits.interrupt_grace_s * 0.9, error)
+        late = await _stopped(run, call, inner, run.services.limits.interrupt_grace_s * 0.9, error)
         raise AnsweredLate(tool.output(late)) from None
     if inner.done():
         if inner.cancelled():
             raise CancelledInside(f"{tool.name} cancelled itself")
         return inner.result()
-    return await _stopped(run, inner, LATE_S, _too_long(tool, timeout_s))
+    return await _stopped(run, call, inner, LATE_S, _too_long(tool, timeout_s))
 
 
-async def _stopped(run: Driver, inner: asyncio.Task[Any], grace_s: float, otherwise: BaseException) -> Any:
+async def _stopped(run: Driver, call: Call, inner: asyncio.Task[Any], grace_s: float, otherwise: BaseException) -> Any:
     """Cancel a tool's task; its answer if there is one after all. One that will not end is left behind and counted."""
     inner.cancel()
     await asyncio.wait({inner}, timeout=grace_s)
     if not inner.done():
         run.services.leave_behind(inner)
+        run.services.lives_on(call.key, inner)
         raise otherwise
     try:
         return inner.result()
     except asyncio.CancelledError as error:
-        return await _late(error, grace_s, otherwise)
-    except Exception:
+        return await _late(run, call, error, grace_s, otherwise)
+    except Exception as error:
         if isinstance(otherwise, asyncio.CancelledError):
-            raise otherwise from None
-        raise
+            raise otherwise from error  # it was cut, whatever it makes of that
+        if _had_no_effect(error):
+            raise
+        raise Overran(str(error) or str(otherwise)) from error
 
 
-async def _late(error: asyncio.CancelledError, grace_s: float, otherwise: BaseException) -> Any:
+def _had_no_effect(error: BaseException) -> bool:
+    return isinstance(error, ToolError) and error.without_effect
+
+
+async def _late(
+    run: Driver, call: Call, error: asyncio.CancelledError, grace_s: float, otherwise: BaseException
+) -> Any:
     """What became of a call in a thread, which cannot be cancelled: nothing, an answer, or still unknown."""
     if isinstance(error, NeverBegan):
         if isinstance(otherwise, asyncio.CancelledError):
@@ -115,6 +134,7 @@ async def _late(error: asyncio.CancelledError, grace_s: float, otherwise: BaseEx
         await asyncio.wait({error.future}, timeout=grace_s)
         if error.future.done():
             return error.future.result()
+        run.services.lives_on(call.key, error.future)
     raise otherwise
 
 

@@ -54,6 +54,7 @@ class Driver:
         self._going = asyncio.Event()
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._park_timer: asyncio.TimerHandle | None = None
+        self._wake_wanted = False  # something could go on and has no place yet: whoever drives next must know
         self._extended: list[asyncio.Future[None]] = []
         self._errands: set[asyncio.Task[None]] = set()
         self._handled: set[str] = set()  # commands seen here, by id: asked twice is done once
@@ -155,7 +156,7 @@ class Driver:
                 errand.cancel()
         if self.cause in (None, "parked", "diverged") and self.log.error is None:
             with suppress(JournalError):
-                self.log.append(release=True)
+                self.log.append(release=True, wake=self._wake_wanted)
         with suppress(JournalError):
             await self.log.durable()
         if self.log.error is not None and self.problem is None:
@@ -167,11 +168,14 @@ class Driver:
         self.services.feed.notify(self.state.id)
 
     async def _cancel_program(self) -> None:
+        """The program, and every step it asked for from tasks of its own."""
         task, self._task = self._task, None
-        if task is None or task.done():
+        tasks = {one for one in (task, *self._movers) if one is not None and not one.done()} - {asyncio.current_task()}
+        if not tasks:
             return
-        task.cancel()
-        _, running = await asyncio.wait({task}, timeout=self.services.limits.interrupt_grace_s)
+        for one in tasks:
+            one.cancel()
+        _, running = await asyncio.wait(tasks, timeout=self.services.limits.interrupt_grace_s)
         self._stubborn = bool(running)
         for stuck in running:
             self.services.leave_behind(stuck)
@@ -305,7 +309,7 @@ class Driver:
             return
         if self.state.status == "waiting":
             if not self._slot.take_now():
-                self.log.append(wake=True)  # should this process die in the queue, the next one must know
+                self._want_to_wake()
                 self._errand(self._wake_and_poke())
                 return
             self._woken()  # in one transaction with what woke it: nobody sees it wait for what has come
@@ -323,11 +327,18 @@ class Driver:
         self.poke()
 
     async def _wake(self) -> None:
-        await self._slot.acquire()
+        if not self._slot.take_now():
+            self._want_to_wake()
+            await self._slot.acquire()
         if self.cause is None and self.state.status == "waiting":
             self._woken()
 
+    def _want_to_wake(self) -> None:
+        self._wake_wanted = True
+        self.append(wake=True)
+
     def _woken(self) -> None:
+        self._wake_wanted = False
         if self._park_timer is not None:
             self._park_timer.cancel()
         self.append(ev.TaskStarted(at=self.now_us(), because="woken", driver=self.services.driver))
@@ -358,7 +369,7 @@ class Driver:
         return self.services.limits.passivate_after_s
 
     def _finish_if_waiting(self) -> None:
-        if self.state.status == "waiting" and not self._is_any_ready():
+        if self.state.status == "waiting" and not self._is_any_ready() and not self._wake_wanted:
             self._finish("parked")
 
     def _is_any_ready(self) -> bool:
@@ -383,6 +394,8 @@ class Driver:
     def _apply(self, command: Command) -> None:
         if not self.log.error:
             apply_command(self.services, self.log, command, self.now_us())
+            if command.verb == "extend" and self.state.status == "waiting":
+                self.append(wake=True)  # its new steps are not known to be ready before the program has seen them
             if self.state.status == "running":
                 self._going.set()
             elif self.state.status == "paused" and not self._active:
@@ -412,7 +425,7 @@ class Driver:
         await self._cancel_program()
         if self.log.error is None:
             cut = close_attempts(self.state, self.now_us(), "the engine was closed while it ran")
-            self.log.append(*cut, release=True)
+            self.log.append(*cut, release=True, wake=self._wake_wanted)
         self._over.set()
 
     def _errand(self, work: Awaitable[None]) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
-from holdfast.core.commands import COMMAND_ID_CHARS_MAX, Answer, Command, Verb, encode_arguments
+from holdfast.core.commands import COMMAND_ID_CHARS_MAX, OURS, Answer, Command, Verb, encode_arguments
 from holdfast.core.errors import (
     Fenced,
     HoldfastError,
@@ -63,6 +63,7 @@ class Engine:
         self._slots = Slots(services.limits.executions, services.limits.parked)
         self._drivers: dict[str, Driver] = {}
         self._driving: set[asyncio.Task[None]] = set()
+        self._submitting: set[asyncio.Future[Run]] = set()
         self._family: set[str] = set()
         self._problems: dict[str, HoldfastError] = {}
         self._left: dict[str, str] = {}  # executions this process cannot run, and why
@@ -96,8 +97,11 @@ class Engine:
         """Hand a task in. When this returns it is on disk, and will be driven to its end."""
         if self._closing:
             raise Refused("the engine is closing; start the task with another one")
-        # Shielded: whoever asked may be cancelled, but what was written must be driven.
-        return await asyncio.shield(asyncio.ensure_future(self._submit(created, blobs, copied, program)))
+        # Shielded: whoever asked may be cancelled, but what was written must be driven. A closing engine waits for it.
+        submitting = asyncio.ensure_future(self._submit(created, blobs, copied, program))
+        self._submitting.add(submitting)
+        submitting.add_done_callback(self._submitting.discard)
+        return await asyncio.shield(submitting)
 
     async def _submit(
         self,
@@ -209,6 +213,8 @@ class Engine:
     ) -> Answer:
         if len(command_id) > COMMAND_ID_CHARS_MAX:
             raise InputInvalid(f"a command's id has {len(command_id):,} characters, {COMMAND_ID_CHARS_MAX} are allowed")
+        if command_id.startswith(OURS):
+            raise InputInvalid(f"a command's id may not begin with \"{OURS}\"; those are Holdfast's own")
         command = Command(
             id=command_id or self.services.new_id(),
             execution_id=execution_id,
@@ -441,6 +447,8 @@ class Engine:
         self._look_now.set()
         if self._keeper is not None:
             await self._keeper
+        if self._submitting:
+            await asyncio.wait(set(self._submitting))
         drivers = list(self._drivers.values())
         await asyncio.gather(*(driver.shut() for driver in drivers))
         if self._driving:

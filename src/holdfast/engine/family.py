@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
-from holdfast.core.commands import PASSED_DOWN, Answer, Command, Ruling, rule
+from holdfast.core.commands import PASSED_DOWN, Answer, Command, Ruling, internal_id, rule
 from holdfast.core.execution import Execution
 from holdfast.engine.services import Services
 from holdfast.journal.log import Log
@@ -36,7 +36,7 @@ def pass_down(state: Execution, command: Command) -> list[Command]:
         return []
     return [
         Command(
-            id=f"{command.id}/{child.id}",
+            id=internal_id(f"{command.id}/{child.id}"),
             execution_id=child.id,
             verb=command.verb,
             at=command.at,
@@ -63,7 +63,7 @@ def end_of_child(state: Execution, event: ev.TaskCompleted | ev.TaskError | ev.T
             arguments["status"] = "stopped"
     return [
         Command(
-            id=f"{state.id}:ended",
+            id=internal_id(f"{state.id}:ended"),
             execution_id=parent.id,
             verb="child_ended",
             at=event.at,
@@ -76,6 +76,6 @@ def told_at_end(state: Execution, event: ev.TaskCompleted | ev.TaskError) -> lis
     """What an execution's end sets off: its parent hears of it, and a failed one takes its children with it."""
     told = end_of_child(state, event)
     if isinstance(event, ev.TaskError):
-        stop = Command(id=f"{state.id}:end", execution_id=state.id, verb="stop", at=event.at)
+        stop = Command(id=internal_id(f"{state.id}:end"), execution_id=state.id, verb="stop", at=event.at)
         told.extend(pass_down(state, stop))
     return told

@@ -69,8 +69,11 @@ def _doubts(
     """`once` steps that may have happened. A new execution is no reason to forget that: it settles them anew."""
     last: dict[str, ev.AnyEvent] = {}
     for event in events:
-        if isinstance(event, ev.StepEvent) and not isinstance(event, ev.StepNoted | ev.StepDiverged):
-            last[event.path] = event
+        if not isinstance(event, ev.StepEvent) or isinstance(event, ev.StepNoted | ev.StepDiverged):
+            continue
+        if isinstance(event, ev.StepFailed | ev.StepSkipped) and isinstance(last.get(event.path), ev.StepInDoubt):
+            continue  # whoever went on over the doubt did not know either
+        last[event.path] = event
     why = "it was running in the execution that this one was made from"
     doubts: dict[str, ev.StepInDoubt] = {}
     for path, event in last.items():

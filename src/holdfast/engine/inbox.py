@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core.commands import PASSED_DOWN, Answer, Command
+from holdfast.core.errors import Refused
 from holdfast.core.policy import COMMAND_WAIT_S
 from holdfast.engine.family import apply_command
 from holdfast.engine.ownership import claim, is_moved, note_recovery, now
@@ -33,7 +34,9 @@ async def send(
 ) -> Answer:
     """Put a command into the inbox and wait for its answer; after `wait_s` it stays queued."""
     await services.store.head(command.execution_id)  # NotFound before anything is written
-    await services.writer.write(command)
+    written = await services.writer.write(command)
+    if not written.ok:
+        await _check_same(services, command)
     commander = _Commander(services, liveness, driver_of)
     loop = asyncio.get_running_loop()
     give_up = loop.time() + wait_s
@@ -61,6 +64,15 @@ async def send(
                 pass
     finally:
         services.feed.unsubscribe(command.execution_id, subscription)
+
+
+async def _check_same(services: Services, command: Command) -> None:
+    """The id is known: then it must be the same command, or somebody would hear the answer to something else."""
+    known = await services.store.command(command.id)
+    if known is not None and (known.execution_id, known.verb) != (command.execution_id, command.verb):
+        raise Refused(
+            f'the command id "{command.id}" was used for {known.verb} of execution {known.execution_id}; use another id'
+        )
 
 
 class _Commander:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.core import events as ev
-from holdfast.core.commands import Command, encode_arguments
+from holdfast.core.commands import Command, encode_arguments, internal_id
 from holdfast.core.errors import NotFound, ResumeMismatch, StoreCorrupted
 from holdfast.core.execution import Execution
 from holdfast.engine.compat import differences
@@ -114,7 +114,7 @@ def _mind_pause_limit(services: Services, log: Log, until: int) -> None:
         log.append(ev.TaskPauseExpiring(at=at, due_at=until, then=then))
     if at >= until:
         why = encode_arguments(why="the pause limit was reached")
-        command_id = f"{state.id}:pause-limit:{state.seq}"
+        command_id = internal_id(f"{state.id}:pause-limit:{state.seq}")
         command = Command(id=command_id, execution_id=state.id, verb=then, at=at, by="holdfast", arguments=why)
         apply_command(services, log, command, at)
 

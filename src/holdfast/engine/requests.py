@@ -23,7 +23,10 @@ def request_id(run: Driver, path: str) -> str:
     return f"{path}#{run.state.seq + 2}"
 
 
-def ask_for_approval(run: Driver, call: StepCall, tool: Tool[..., Any], arguments: bytes, approval: Approval) -> None:
+def ask_for_approval(
+    run: Driver, call: StepCall, tool: Tool[..., Any], approval: Approval, arguments: bytes, digest: str
+) -> None:
+    """`digest` is of what the step was asked to do: what a person agreed to must not become something else."""
     at = run.now_us()
     due_at = at + int(approval.expires_s * 1e6)
     request = ev.Request(
@@ -36,7 +39,9 @@ def ask_for_approval(run: Driver, call: StepCall, tool: Tool[..., Any], argument
         remedies=("approve", "deny"),
         expires_at=due_at,
     )
-    waiting = ev.StepWaiting(at=at, path=call.path, reason="approval", tool=tool.name, due_at=due_at)
+    waiting = ev.StepWaiting(
+        at=at, path=call.path, reason="approval", tool=tool.name, kind=call.kind, due_at=due_at, digest=digest
+    )
     run.append(waiting, ev.ApprovalRequested(at=at, request=request))
 
 

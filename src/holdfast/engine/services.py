@@ -119,6 +119,7 @@ class Services:
     deadlines: Deadlines = field(default_factory=Deadlines)
     _in_hand: list[str] = field(default_factory=list[str])
     left_behind: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+    _living: dict[str, set[asyncio.Future[Any]]] = field(default_factory=dict[str, set[asyncio.Future[Any]]])
     version: str = ""
     on_child: Callable[[str], None] = lambda _: None
 
@@ -154,6 +155,21 @@ class Services:
         self.left_behind.discard(task)
         if not task.cancelled():
             task.exception()  # looked at, so that nobody complains about it
+
+    def lives_on(self, key: str, call: asyncio.Future[Any]) -> None:
+        """The call of a step was cut off and still runs: until it ends, nobody can know that it did not happen."""
+        living = self._living.setdefault(key, set())
+        living.add(call)
+
+        def ended(_: object) -> None:
+            living.discard(call)
+            if not living and self._living.get(key) is living:
+                del self._living[key]
+
+        call.add_done_callback(ended)
+
+    def is_living(self, key: str) -> bool:
+        return key in self._living
 
     def new_id(self) -> str:
         """A UUIDv7: sorts by time, and can be told apart from its beginning or its end."""

@@ -107,7 +107,7 @@ class _Runner:
         """Nothing has happened yet: a person's yes, a cached answer, or the first attempt."""
         approval = self.call.policy.approval or self.call.tool.approval
         if approval is not None and self.call.tool.name not in self.run.state.sticky:
-            ask_for_approval(self.run, self.call, self.call.tool, self.asked, approval)
+            ask_for_approval(self.run, self.call, self.call.tool, approval, self.asked, self.digest)
         elif self._cache_s() and await self._answer_from_cache():
             return
         else:
@@ -121,7 +121,8 @@ class _Runner:
         if asked.request.kind == "approval":
             if asked.remedy == "granted":
                 edits = await self.run.value(asked.data) if asked.data else None
-                await self._attempt(step, _edited(await self._arguments_of(step), edits))
+                shown = await self.run.value(asked.request.arguments)  # what was agreed to, and nothing else
+                await self._attempt(step, _edited(shown, edits))
             else:
                 self._fail(step, denied(asked.remedy, asked.by, asked.why), by=asked.by)
         else:
@@ -140,7 +141,7 @@ class _Runner:
         tool = self._tool_of(step)
         if step.fallback and tool.approval is not None and tool.name not in self.run.state.sticky:
             # Another tool than the one that was approved, and one that wants to be approved itself.
-            ask_for_approval(self.run, self.call, tool, arguments, tool.approval)
+            ask_for_approval(self.run, self.call, tool, tool.approval, arguments, self.digest)
         else:
             await self._attempt(step, arguments)
 
@@ -172,6 +173,8 @@ class _Runner:
         if step.request_id:
             await waiting.answer(self.run, step)
             await self._remedy(step)
+        elif policy != "fail" and (self._lives_on(step) or _doubts(step) > self._means(tool, "once").retries()):
+            ask_in_doubt(self.run, self.call, step)  # no check and no policy can tell, or it would go on for ever
         elif policy == "verify" and tool.can_verify:
             await self._verify(step)
         elif policy == "retry":
@@ -180,6 +183,10 @@ class _Runner:
             self._fail(step, Failure(category="unknown", message=_doubtful(step), happened="unknown"))
         else:
             ask_in_doubt(self.run, self.call, step)
+
+    def _lives_on(self, step: Step) -> bool:
+        """Whether a call of it that was cut off still runs here."""
+        return self.run.services.is_living(f"{self.run.state.id}:{step.path}")
 
     # ---- gates --------------------------------------------------------------------------------------------------
 
@@ -338,6 +345,7 @@ class _Runner:
             can_reduce=tool.can_reduce,
             can_refresh=tool.can_refresh,
             on_error=self.call.policy.on_error,
+            repeats_known=self.call.policy.retry is not None,
         )
 
     def _fail(self, step: Step, failure: Failure, *, by: str = "", started_at: int = 0, duration_us: int = 0) -> None:
@@ -444,6 +452,16 @@ def _losses(step: Step) -> int:
     count = 1  # the one that has just been found without an outcome
     for attempt in reversed(step.attempts[:-1]):
         if attempt.outcome != "lost":
+            break
+        count += 1
+    return count
+
+
+def _doubts(step: Step) -> int:
+    """Attempts in a row of which nobody knows what became."""
+    count = 0
+    for attempt in reversed(step.attempts):
+        if attempt.outcome not in ("unknown", "lost"):
             break
         count += 1
     return count

@@ -246,6 +246,11 @@ class MemoryStore:
         output, expires_at = self._cache.get(key, (None, 0))
         return output if expires_at > now else None
 
+    async def command(self, command_id: str) -> Command | None:
+        if command_id in self._pending:
+            return self._pending[command_id]
+        return self._answers[command_id][0] if command_id in self._answers else None
+
     async def answer(self, command_id: str) -> Answer | None:
         _, answer = self._answers.get(command_id, (None, None))
         return answer

@@ -20,6 +20,7 @@ from psycopg import errors
 from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import NotFound, StoreCorrupted, StoreUnavailable
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
+from holdfast.journal.postgres_absence import AWAY_S, Absence
 from holdfast.journal.postgres_address import parse_address
 from holdfast.journal.postgres_commit import Tidying, write_all
 from holdfast.journal.postgres_leases import Leases
@@ -28,11 +29,20 @@ from holdfast.journal.postgres_rows import command_of, query_values, read_heads
 from holdfast.journal.postgres_schema import admit
 from holdfast.journal.store import Head, Query, Stored, Write, Written
 
-TRIES = 5  # of a transaction that met another one's locks or a dead connection
+TRIES = 5  # of a transaction that met another one's locks, or whose commit was cut off
 WAIT_S = 0.02  # at most, before the second try; twice as long before each that follows
 BLIND_S = 0.5  # while nobody tells us what others write, something may have changed this often
 T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
+
+
+class _Unseen(Exception):
+    """The connection was lost during a COMMIT: whether it was made must be asked, on another connection."""
+
+    def __init__(self, number: str, result: Any) -> None:
+        super().__init__(number)
+        self.number = number
+        self.result = result
 
 
 class PostgresStore:
@@ -41,6 +51,7 @@ class PostgresStore:
         self.leases = Leases(self.address)
         self._sql = statements()
         self._tidying = Tidying()
+        self._absence = Absence(self.address)
         self._us = uuid.uuid4().hex.encode()
         self._channel = f"holdfast:{self.address.schema}"
         self._changes = 0
@@ -52,6 +63,7 @@ class PostgresStore:
 
     async def _admit(self, connection: Connection) -> None:
         await admit(connection, self.address, self.leases)
+        self._absence.was_there = True
 
     async def _listen(self, connection: Connection) -> None:
         await connection.execute(f'LISTEN "{self._channel}"'.encode())
@@ -78,6 +90,19 @@ class PostgresStore:
 
     async def _transact(self, work: Work[T]) -> T:
         """One transaction, tried again as long as it certainly wrote nothing."""
+        for _ in range(TRIES):
+            try:
+                return await self._absence.outlast(lambda: self._try(work))
+            except _Unseen as unseen:
+                if await self._was_committed(unseen):
+                    return unseen.result
+        raise StoreUnavailable(
+            f"the connection to {self.address.shown} was lost {TRIES} times while a transaction was being committed; "
+            "nothing was written; look into the server's log"
+        )
+
+    async def _try(self, work: Work[T]) -> T:
+        """Alone with its rows in the end: another transaction's locks are waited for, and its victims come again."""
         await self._attend()
         for number in range(TRIES):
             async with self._writing.use() as connection:
@@ -86,46 +111,57 @@ class PostgresStore:
                 except (errors.DeadlockDetected, errors.SerializationFailure):
                     if number == TRIES - 1:
                         raise
-                except psycopg.Error as error:
-                    if number == TRIES - 1 or not is_lost(connection, error):
-                        raise
-                    self._writing.drop()
             await asyncio.sleep(random.uniform(0, WAIT_S * 2**number))
         raise AssertionError("the last try returns or raises")
 
     async def _commit(self, connection: Connection, work: Work[T]) -> T:
-        is_committing = False
+        unseen: _Unseen | None = None
         try:
             async with connection.transaction():
                 result = await work(connection)
-                await connection.execute(self._sql["tell"], {"channel": self._channel, "by": self._us.decode()})
-                is_committing = True
+                values = {"channel": self._channel, "by": self._us.decode()}
+                told = await (await connection.execute(self._sql["tell"], values)).fetchone()
+                unseen = _Unseen(told[1] if told else "", result)
         except psycopg.Error as error:
-            if is_committing and is_lost(connection, error):
+            if unseen is not None and is_lost(connection, error):
                 self._writing.drop()
-                raise StoreUnavailable(
-                    f"the connection to {self.address.shown} was lost while a transaction was being committed: it may "
-                    "or may not have been written; look before you repeat it, an engine reads its journal again"
-                ) from error
+                raise unseen from error
             raise
         finally:
             self._changes += 1
         return result
 
+    async def _was_committed(self, unseen: _Unseen) -> bool:
+        """Ask the server what became of a transaction: it remembers, even over a crash."""
+
+        async def ask() -> str | None:
+            async with self._writing.use() as connection:
+                row = await (await connection.execute(self._sql["transaction_status"], (unseen.number,))).fetchone()
+                return row[0] if row else None
+
+        try:
+            give_up, status = time.monotonic() + AWAY_S, await self._absence.outlast(ask)
+            while status == "in progress" and time.monotonic() < give_up:  # it has not noticed yet that we are gone
+                await asyncio.sleep(WAIT_S)
+                status = await self._absence.outlast(ask)
+        except StoreUnavailable as error:
+            status = str(error)
+        if status not in ("committed", "aborted"):
+            raise StoreUnavailable(
+                f"the connection to {self.address.shown} was lost while a transaction was being committed: it may "
+                "or may not have been written; look before you repeat it, an engine reads its journal again"
+            ) from unseen
+        return status == "committed"
+
     # ---- reading ------------------------------------------------------------------------------------------------
 
     async def _read(self, work: Work[T]) -> T:
-        """Once more on a new connection if the old one is dead: that a server was restarted is nobody's trouble."""
-        await self._attend()
-        async with self._reading.use() as connection:
-            try:
+        async def read() -> T:
+            await self._attend()
+            async with self._reading.use() as connection:
                 return await work(connection)
-            except psycopg.Error as error:
-                if not is_lost(connection, error):
-                    raise
-                self._reading.drop()
-        async with self._reading.use() as connection:
-            return await work(connection)
+
+        return await self._absence.outlast(read)
 
     async def _row(self, name: str, values: Any) -> tuple[Any, ...] | None:
         async def read(connection: Connection) -> tuple[Any, ...] | None:
@@ -218,6 +254,10 @@ class PostgresStore:
     async def answer(self, command_id: str) -> Answer | None:
         row = await self._row("read_answer", (command_id,))
         return Answer(command_id=row[0], outcome=row[1], text=row[2], seq=row[3]) if row else None
+
+    async def command(self, command_id: str) -> Command | None:
+        row = await self._row("read_command", (command_id,))
+        return command_of(row) if row else None
 
     async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
         if execution_ids is None:

@@ -58,12 +58,18 @@ class Link:
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[Connection, None]:
-        """The connection, for one user at a time. Trouble comes out as StoreUnavailable."""
+        """The connection, for one user at a time. Trouble comes out as StoreUnavailable; a dead one is let go of."""
         self.check_usable()
         async with self._lock:
             self.check_usable()
             with explaining(self._address):
-                yield await self._connected()
+                connection = await self._connected()
+                try:
+                    yield connection
+                except psycopg.Error as error:
+                    if is_lost(connection, error):
+                        self.drop()
+                    raise
 
     @property
     def is_connected(self) -> bool:
@@ -129,6 +135,18 @@ def is_lost(connection: Connection, error: psycopg.Error) -> bool:
 _LAST_WORDS = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleInTransactionSessionTimeout)
 
 
+def is_away(error: StoreUnavailable) -> bool:
+    """Whether all that is wrong is the connection, so that a server that was there may be there again in a moment."""
+    cause = error.__cause__
+    if isinstance(cause, _LAST_WORDS):
+        return True
+    if not isinstance(cause, psycopg.Error | OSError) or _is_to_be_corrected(_first_line(cause)):
+        return False
+    if isinstance(cause, errors.QueryCanceled | errors.DatabaseDropped):
+        return False
+    return isinstance(cause, psycopg.InterfaceError) or _is_about_the_connection(cause)
+
+
 @contextmanager
 def explaining(address: PostgresAddress) -> Generator[None, None, None]:
     """Turns the driver's errors into ours: whose fault, what is safe, what to do."""
@@ -160,8 +178,17 @@ def _is_about_the_connection(error: psycopg.Error | OSError) -> bool:
     return isinstance(error, OSError)
 
 
+def _is_to_be_corrected(text: str) -> bool:
+    """Not let in, or nothing there: no waiting helps."""
+    return _is_refused(text) or "does not exist" in text
+
+
+def _is_refused(text: str) -> bool:
+    return "authentication failed" in text or "no password supplied" in text
+
+
 def _unreachable(address: PostgresAddress, text: str) -> str:
-    if "authentication failed" in text or "no password supplied" in text:
+    if _is_refused(text):
         todo = "check the user's name and password in the address"
     elif "does not exist" in text:
         todo = "create the database or the role first, or correct the address"

@@ -196,6 +196,15 @@ class SqliteStore:
             raise StoreCorrupted(f"the answer to command {command_id} was changed after it was written")
         return answer
 
+    async def command(self, command_id: str) -> Command | None:
+        row = await self._read(lambda: self._reader.execute(self._sql["read_command"], (command_id,)).fetchone())
+        if row is None:
+            return None
+        identity, execution_id, verb, at, by, arguments = row  # once it is answered, its seal is the answer's
+        return Command(
+            id=identity, execution_id=execution_id, verb=verb, at=at, by=by, arguments=msgspec.Raw(arguments)
+        )
+
     async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
         def read() -> list[tuple[int, Command | None]]:
             if execution_ids is None:

@@ -199,6 +199,10 @@ class Store(Protocol):
         """What became of a command, once its execution has handled it."""
         ...
 
+    async def command(self, command_id: str) -> Command | None:
+        """A command that was posted, whether it has been answered or not."""
+        ...
+
     async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
         """Commands without an answer, oldest first; without ids at most PENDING_PAGE of them."""
         ...

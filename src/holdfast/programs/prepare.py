@@ -209,6 +209,9 @@ class PlanKind:
         for raw in state.extensions:
             added = self._preparer.read_extension(raw, plan, check_tools=False)
             plan = dataclasses.replace(plan, steps=(*plan.steps, *added))
+        ending = [step.id for step in (*plan.on_failure, *plan.finally_) if step.id in state.steps]
+        if ending:
+            raise Refused(f"the plan's own steps have ended, and {ending[0]} has begun; nothing can be added any more")
         body = Raw(encode(steps, "the new steps"))
         if not steps:
             raise Refused("there are no steps to add")

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def lab() -> Lab:
-    """A lab in which plans and functions run in virtual time, with fake tools."""
+def lab(request: pytest.FixtureRequest) -> Lab:
+    """A lab in which plans and functions run in virtual time, with fake tools. It finds plan files beside the test."""
     from holdfast.testing.lab.lab import Lab
 
-    return Lab()
+    return Lab(folder=request.path.parent)

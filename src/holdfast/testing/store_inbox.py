@@ -75,6 +75,15 @@ class InboxContract(Opening):
         async with self.opened(sample.new, sample.entry(answers=(sample_answer(sample.command("c1")),))) as store:
             assert await store.answer("c1") is None
 
+    async def test_a_command_can_be_looked_up_before_and_after_its_answer(self) -> None:
+        sample = Sample(1)
+        command = sample.command("c1")
+        async with self.opened(sample.new, command) as store:
+            assert await store.command("c1") == command
+            await store.commit([sample.entry(answers=(sample_answer(command),))])
+            assert await store.command("c1") == command
+            assert await store.command("c2") is None
+
     async def test_a_command_wakes_its_execution(self) -> None:
         sample, other = Sample(1), Sample(2)
         async with self.opened(sample.new, other.new, sample.wait(None), other.wait(None)) as store:

@@ -11,16 +11,18 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 
 from holdfast.core.durations import parse_duration
 from holdfast.core.errors import InvalidCall, UsageError
 from holdfast.core.policy import Effect
+from holdfast.core.suggest import did_you_mean
 from holdfast.testing.lab.errors import LabError
+from holdfast.testing.lab.steps import StandIn
 from holdfast.tools.call import Call, DidNotHappen, Happened, Verdict
-from holdfast.tools.tool import Tool, tool
+from holdfast.tools.tool import OutputInvalid, Tool, tool
 from holdfast.tools.wording import Mistake
 
 Raises = BaseException | type[BaseException]
@@ -63,8 +65,7 @@ class Fake:
         self._raised = 0
         self._answered: dict[str, Any] = {}
         self._made: dict[int, AnyTool] = {}
-        if options.does is not None and not callable(options.does):
-            raise LabError(f"the fake {name}: does= takes a function, not {options.does!r}; returns= takes a value")
+        _check(name, options)
 
     def __repr__(self) -> str:
         return f"<fake {self.name}, called {len(self.calls)} times>"
@@ -103,16 +104,17 @@ class Fake:
         made.__dict__["signature"] = _AnyArguments(self.name)
         return made
 
-    async def answer(self, arguments: dict[str, Any], call: Call, effect: str) -> Any:
+    async def answer(self, arguments: dict[str, Any], call: Call, shaped: AnyTool) -> Any:
         """What the tool would return. An idempotent one, called again with the same key, gives the same answer."""
         if self._takes_s:
             await asyncio.sleep(self._takes_s)
-        if effect == "idempotent" and call.key in self._answered:
+        if shaped.effect == "idempotent" and call.key in self._answered:
             return self._answered[call.key]
         self._raise_if_told()
         value = self._options.returns
         if self._options.does is not None:
-            value = self._options.does(**arguments, **_call_wanted(self._options.does, call))
+            does = self._options.does
+            value = does(**_defaults(does, shaped, arguments), **arguments, **_call_wanted(does, call))
             if inspect.isawaitable(value):
                 value = await value
         self._answered[call.key] = value
@@ -128,6 +130,47 @@ class Fake:
 
     async def _truth(self, call: Call, arguments: dict[str, Any]) -> Verdict:
         return Happened(self._answered[call.key]) if call.key in self._answered else DidNotHappen()
+
+
+def _check(name: str, options: FakeOptions) -> None:
+    """Every mistake is found where the fake is made, not somewhere in a run."""
+    if options.does is not None and not callable(options.does):
+        raise LabError(f"the fake {name}: does= takes a function, not {options.does!r}; returns= takes a value")
+    effects = get_args(Effect)
+    if options.effect is not None and options.effect not in effects:
+        hint = did_you_mean(str(options.effect), effects)
+        raise LabError(f"the fake {name}: effect= is one of {', '.join(effects)}, not {options.effect!r}{hint}")
+    told: Any = options.raises
+    errors = cast("list[Any]", list(told) if isinstance(told, list | tuple) else [told])
+    for error in errors:
+        if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
+            raise LabError(
+                f"the fake {name}: raises= takes errors, one or a list, such as "
+                f'holdfast.Transient("down"); not {error!r}'
+            )
+
+
+class FakeStandIn(StandIn):
+    """A wrong answer is the fake's mistake, not the tool's."""
+
+    def output(self, value: Any) -> bytes:
+        try:
+            return self._tool.output(value)
+        except OutputInvalid as error:
+            what, _, _ = str(error).rpartition(";")
+            raise OutputInvalid(f"{what}; that came from your fake: correct its returns= or does=") from None
+
+
+def _defaults(does: Callable[..., Any], shaped: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What the real tool would have filled in, where the function in its place asks for it."""
+    known = shaped.signature.parameters
+    wanted = (name for name in _needed_parameters(does) if name in known and name not in arguments)
+    return {name: known[name].default for name in wanted if not known[name].required}
+
+
+@functools.lru_cache(maxsize=256)
+def _needed_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty)
 
 
 def _call_wanted(function: Callable[..., Any], call: Call) -> dict[str, Call]:

@@ -7,23 +7,34 @@ to the byte.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, cast
 
 from holdfast.core.durations import parse_duration
 from holdfast.core.durations import parse_moment as parse_time
+from holdfast.core.errors import Divergence, PlanInvalid, Problem
 from holdfast.core.policy import Effect
 from holdfast.core.suggest import did_you_mean
 from holdfast.programs.function import Function
 from holdfast.programs.prepare import Subject
 from holdfast.testing.lab import script as scripts
-from holdfast.testing.lab.errors import LabError
+from holdfast.testing.lab.errors import LabError, NotCrashSafe
 from holdfast.testing.lab.fakes import Fake, FakeOptions, Raises
 from holdfast.testing.lab.loop import LabLoop
+from holdfast.testing.lab.needed import (
+    all_used,
+    check_said,
+    ended_as_meant,
+    never_reached,
+    no_mistaken_names,
+    worth_a_sweep,
+)
 from holdfast.testing.lab.outcome import Outcome
 from holdfast.testing.lab.play import Play, Task
-from holdfast.testing.lab.points import EVERYWHERE, Crashes, Point, parse_point
+from holdfast.testing.lab.points import EVERYWHERE, Crashes, Point, parse_points
 from holdfast.testing.lab.script import Actor, InTurn, Later, Said, Script
 from holdfast.testing.lab.steps import AnyTool
 from holdfast.testing.lab.sweep import Same, sweep
@@ -35,12 +46,14 @@ from holdfast.tools.tool import Tool
 
 LIMIT = "365d"
 EVENTS_MAX = 10_000
+_NO_TOOL = re.compile(r'no tool called ("[^"]*")')
 
 
 class Lab:
     """`start` is when every run begins, `limit` how much virtual time one may take, `events_max` how many events.
 
-    `seed` decides the dice.
+    `seed` decides the dice. Plan files are looked for in `folder` first, then in the current one; the fixture `lab`
+    says the folder of its test.
     """
 
     approve = staticmethod(scripts.approve)
@@ -55,10 +68,16 @@ class Lab:
         limit: float | str = LIMIT,
         events_max: int = EVENTS_MAX,
         seed: int = 0,
+        folder: str | Path | None = None,
     ) -> None:
         given = start.isoformat() if isinstance(start, datetime) else start
         start_us = START_US if given is None else parse_time(given)
-        self._bounds = Bounds(start_us=start_us, limit_s=parse_duration(limit), events_max=events_max)
+        self._bounds = Bounds(
+            start_us=start_us,
+            limit_s=parse_duration(limit),
+            events_max=events_max,
+            folder=None if folder is None else Path(folder).absolute(),
+        )
         self._seed = seed
         self._fakes: dict[str, Fake] = {}
         self._real: dict[str, AnyTool] = {}
@@ -76,15 +95,19 @@ class Lab:
         does: Callable[..., Any] | None = None,
         takes: float | str = 0.0,
         effect: Effect | None = None,
+        replace: bool = False,
     ) -> Fake:
         """A fake in the place of a tool: `returns=` a value, `raises=` errors first, `does=` a function.
 
         `raises` is one error for every call, or a list: one for each call, then the value. `takes` is how long it works
-        in virtual time. `effect` is that of the real tool if that is given, otherwise `once`.
+        in virtual time. `effect` is that of the real tool if that is given, otherwise `once`. `replace` puts it in the
+        place of a fake that is there already, such as one from a fixture.
         """
-        name = tool if isinstance(tool, str) else tool.name
-        if name in self._fakes:
-            raise LabError(f"there is a fake of {name} already; one tool has one fake")
+        name = _name_of(tool)
+        if name in self._fakes and not replace:
+            raise LabError(f"there is a fake of {name} already; one tool has one fake, unless you say replace=True")
+        if replace and name not in self._fakes:
+            raise LabError(f"there is no fake of {name} to replace{did_you_mean(name, self._fakes)}")
         real = self._real.get(name) or _builtin(name) if isinstance(tool, str) else tool
         options = FakeOptions(returns=returns, raises=raises, does=does, takes=takes, effect=effect)
         made = self._fakes[name] = Fake(name, real, options)
@@ -111,6 +134,8 @@ class Lab:
     @staticmethod
     def in_turn(*answers: Any) -> InTurn:
         """One answer after the other, for what is asked more than once."""
+        if not answers:
+            raise LabError("lab.in_turn needs an answer, or some")
         return InTurn(answers)
 
     @property
@@ -131,16 +156,21 @@ class Lab:
         answers: Mapping[str, Any] | None = None,
         events: Mapping[str, Any] | None = None,
         commands: Mapping[str, str | Said | Sequence[str | Said]] | None = None,
-        crash_at: str | Sequence[str] = (),
+        crash_at: str | Sequence[str] | None = None,
         patience: float | str = 0.0,
+        doubts: Literal["wait", "look"] = "wait",
+        ends: str | None = None,
         same: Same | None = None,
     ) -> Outcome:
         """Run a plan (a file or a mapping) or a function until it is over, or only people could move it.
 
         `answers` are given by step path when asked for, `events` by name when waited for, `commands` at a time ("2h")
-        or an event ("step:completed charge"). `patience` is how long to go on when nobody answers. `same` says what a
-        crash "everywhere" must not change; without it, that is the end, the output and every step.
+        or an event ("step:completed charge"). `patience` is how long to go on when nobody answers. With doubts="look",
+        a person settles doubts by looking what happened. `ends` is the status at the end that the test means: a crash
+        "everywhere" demands "completed" unless told otherwise. `same` says what such a crash must not change; without
+        it, that is the end, the output and every step.
         """
+        check_said(ends, doubts)
         script = Script(answers=answers or {}, events=events or {}, commands=commands or {})
         task = Task(
             program=program,
@@ -148,29 +178,36 @@ class Lab:
             patience_s=parse_duration(patience),
             limit_s=self._bounds.limit_s,
             seed=str(self._seed),
+            tell_truth=doubts == "look",
         )
         if crash_at == EVERYWHERE:
-            return self._everywhere(task, script, same)
-        points = [parse_point(text) for text in ([crash_at] if isinstance(crash_at, str) else crash_at)]
-        outcome, actor = self._once(task, script, points)
-        _all_used(actor)
+            return self._everywhere(task, script, ends, same)
+        outcome, actor = self._once(task, script, parse_points(crash_at))
+        all_used(actor, outcome, actor.unsaid())
+        if ends is not None:
+            ended_as_meant(outcome, ends)
         return outcome
 
-    def _everywhere(self, task: Task, script: Script, same: Same | None) -> Outcome:
-        outcome, actor = self._once(task, script, [])
-        answered = [path for path in actor.unasked() if path in script.answers]
+    def _everywhere(self, task: Task, script: Script, ends: str | None, same: Same | None) -> Outcome:
+        try:
+            outcome, actor = self._once(task, script, [])
+        except Divergence as error:
+            raise NotCrashSafe(f"even left alone, it is not the same when it wakes up\n{error}") from None
+        worth_a_sweep(outcome, ends)
+        unsaid = actor.unsaid()
         task.tell_truth = True
         calls = {name: fake.calls for name, fake in self._fakes.items()}
 
         def run_at(point: Point) -> Outcome:
             killed, other = self._once(task, script, [point])
-            answered[:] = [path for path in answered if path in other.unasked()]
+            for path, left in other.unsaid().items():
+                unsaid[path] = min(unsaid[path], left)
             return killed
 
         outcome.points = sweep(outcome, run_at, same)
         for name, fake in self._fakes.items():
             fake.calls = calls[name]
-        _all_used(actor, but=set(script.answers) - set(answered))
+        all_used(actor, outcome, unsaid)
         return outcome
 
     def _once(self, task: Task, script: Script, points: Sequence[Point]) -> tuple[Outcome, Actor]:
@@ -186,9 +223,13 @@ class Lab:
             return await Play(world, task, actor).run()
 
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            outcome = runner.run(play())
+            try:
+                outcome = runner.run(play())
+            except PlanInvalid as error:
+                raise _with_hints(error) from None
         if crashes.left:
-            _never_reached(crashes.left[0], outcome)
+            raise never_reached(crashes.left[0], outcome)
+        no_mistaken_names(self._fakes.values(), outcome)
         return outcome, actor
 
     def _registry(self) -> Registry:
@@ -204,23 +245,26 @@ class Lab:
         return registry
 
 
+def _name_of(tool: Any) -> str:
+    if not isinstance(tool, str | Tool):
+        raise LabError(f"lab.fake takes a tool or the name of one, not {tool!r}")
+    return tool if isinstance(tool, str) else cast("AnyTool", tool).name
+
+
 def _builtin(name: str) -> AnyTool | None:
     return next((tool for tool in builtin_tools() if tool.name == name), None)
 
 
-def _all_used(actor: Actor, but: Collection[str] = ()) -> None:
-    if sentences := actor.unused(but):
-        raise LabError("\n".join(sentences))
-
-
-def _never_reached(point: Point, outcome: Outcome) -> None:
-    called = list(dict.fromkeys(name for call in outcome.calls for name in (call.tool, call.path)))
-    hint = did_you_mean(point.tool, called) if point.tool else ""
-    if not hint and point.tool:
-        hint = f"; called were: {', '.join(called) or 'no tools'}"
-    if point.commit:
-        hint = f"; there were {outcome.commits} journal writes"
-    raise LabError(f'crash_at="{point.text}" was never reached{hint}; the execution is {outcome.described()}')
+def _with_hints(error: PlanInvalid) -> PlanInvalid:
+    """A plan names its tools, so one that was not faked looks like a mistake in the plan."""
+    problems: list[Problem] = []
+    for problem in error.problems:
+        missing = _NO_TOOL.match(problem.message)
+        hint = (
+            f"; in the lab, lab.fake({missing[1]}, returns=…) makes one, lab.use(…) takes a real one" if missing else ""
+        )
+        problems.append(Problem(problem.place, problem.message + hint))
+    return PlanInvalid(problems, error.source)
 
 
 def _no_loop_here() -> None:

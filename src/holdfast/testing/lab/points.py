@@ -1,8 +1,9 @@
 """Where a process is killed: how a test says it, and when it has come to that.
 
-before:charge   after:charge         around a call of a tool (its name, or a step's path); charge#2 is the second
+before:charge   after:charge         around a call of a tool (its name, or a step's path)
+before:charge#2   after:charge#2     the second call, and the second that returns, since the start or the last crash
 before:commit:7   after:commit:7     around the seventh journal write; commit:7 is after it
-step:completed charge                when an event is on disk and nobody has been told yet; the step is optional
+step:completed charge                when an event is on disk and nobody has been told yet; a step's path, or any
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -58,22 +59,39 @@ def parse_moment(text: str) -> Moment | None:
     return Moment(event=_known_event(found[1], text), path=found[2] or "")
 
 
+def parse_points(given: Any) -> list[Point]:
+    """What a test says as `crash_at`: nothing, a point, or some of them."""
+    if given is None:
+        return []
+    points = cast("list[Any]", list(given) if isinstance(given, list | tuple) else [given])
+    if not points:
+        raise LabError("crash_at is empty, so nothing would crash; leave it out, or name a point")
+    for point in points:
+        if not isinstance(point, str):
+            raise LabError(f"crash_at takes a point or a list of points, not {point!r}; {_FORMS}")
+        if point == EVERYWHERE:
+            raise LabError(f'crash_at: "{EVERYWHERE}" stands alone, not in a list')
+    return [parse_point(point) for point in points]
+
+
 def parse_point(text: str) -> Point:
     text = text.strip()
     if found := _COMMIT.fullmatch(text):
-        if found[2] == "0":
+        if int(found[2]) == 0:
             raise LabError('crash_at="commit:0": journal writes are counted from 1')
-        return Point(text=text, when=typing.cast("When", found[1] or "after"), commit=int(found[2]))
+        return Point(text=text, when=cast("When", found[1] or "after"), commit=int(found[2]))
     if found := _TOOL.fullmatch(text):
-        return Point(text=text, when=typing.cast("When", found[1]), tool=found[2], nth=_nth(found[3]))
+        return Point(text=text, when=cast("When", found[1]), tool=found[2], nth=_nth(found[3], text))
     if found := _EVENT.fullmatch(text):
         moment = Moment(event=_known_event(found[1], text), path=found[2] or "")
-        return Point(text=text, moment=moment, nth=_nth(found[3]))
+        return Point(text=text, moment=moment, nth=_nth(found[3], text))
     raise LabError(f'crash_at="{text}" names no point; {_FORMS}')
 
 
-def _nth(given: str | None) -> int:
-    return max(1, int(given or 1))
+def _nth(given: str | None, text: str) -> int:
+    if given is not None and int(given) == 0:
+        raise LabError(f'crash_at="{text}": calls and events are counted from 1')
+    return int(given or 1)
 
 
 def _known_event(name: str, text: str) -> str:

@@ -5,7 +5,7 @@ Everything in a script must be used: an answer that nobody asked for is a mistak
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -60,19 +60,28 @@ def send(name: str, data: Any = None) -> Said:
 
 def as_answer(request: ev.Request, given: Any) -> Said:
     """A plain value as the answer that this kind of request wants."""
-    if isinstance(given, Said):
-        return given
     match request.kind, given:
+        case "approval", Said(verb="approve" | "deny"):
+            return given
         case "approval", bool():
             return approve() if given else deny()
-        case "question", _:
+        case "question", _ if not isinstance(given, Said):
             return Said(verb="answer", arguments={"data": raw(given)})
-        case _, str():
+        case "correction" | "doubt", Said(verb="resolve"):
+            return given
+        case "correction" | "doubt", str() if given in request.remedies:
             return resolve(given)
         case _:
-            wanted = "True or False" if request.kind == "approval" else f"one of {', '.join(request.remedies)}"
-            kind = f"an {request.kind}" if request.kind == "approval" else f"a {request.kind}"
-            raise LabError(f'answers["{request.path}"]: this is {kind}, so say {wanted}; not {given!r}')
+            raise LabError(_misfit(request, given))
+
+
+def _misfit(request: ev.Request, given: Any) -> str:
+    wanted = {"approval": "True or False", "question": "a value"}
+    said = wanted.get(request.kind) or f"one of {', '.join(request.remedies)}"
+    kind = f"an {request.kind}" if request.kind == "approval" else f"a {request.kind}"
+    told = f"lab.{given.verb}(…)" if isinstance(given, Said) else repr(given)
+    hint = did_you_mean(given, request.remedies) if isinstance(given, str) and request.kind not in wanted else ""
+    return f'answers["{request.path}"]: this is {kind}, so say {said}; not {told}{hint}'
 
 
 class Script(msgspec.Struct, kw_only=True):
@@ -89,8 +98,7 @@ class Actor:
     def __init__(self, script: Script) -> None:
         self._answers = {path: _in_turn(given) for path, given in script.answers.items()}
         self._events = {name: _in_turn(given) for name, given in script.events.items()}
-        self._unasked = {path: True for path in script.answers}
-        self._unwaited = {name: True for name in script.events}
+        self._given = {path: len(answers) for path, answers in self._answers.items()}
         self._asked: set[str] = set()
         self._waited: set[str] = set()
         self.timed: list[tuple[float, str, Said]] = []
@@ -116,15 +124,11 @@ class Actor:
     def answer(self, path: str) -> Any:
         """What is said to a request about this step; `Nothing` if nobody says anything."""
         self._asked.add(path)
-        return self._say(self._answers, self._unasked, path)
+        return _next(self._answers, path)
 
     def event(self, name: str) -> Any:
         self._waited.add(name)
-        return self._say(self._events, self._unwaited, name)
-
-    def _say(self, left: dict[str, list[Any]], unused: dict[str, bool], name: str) -> Any:
-        unused.pop(name, None)
-        return left[name].pop(0) if left.get(name) else Nothing
+        return _next(self._events, name)
 
     def due_events(self, event: str, path: str) -> list[Said]:
         """The commands whose moment this event is."""
@@ -132,23 +136,29 @@ class Actor:
         self.triggered = [entry for entry in self.triggered if entry not in now]
         return [said for _, _, said in now]
 
-    def unasked(self) -> list[str]:
-        """Answers to what nobody asked."""
-        return list(self._unasked)
+    def unsaid(self) -> dict[str, int]:
+        """Answers that nobody asked for: how many, by step path."""
+        return {path: len(answers) for path, answers in self._answers.items()}
 
-    def unused(self, but: Collection[str] = ()) -> list[str]:
-        """Sentences about what was never asked for; `but` are answers that were, in another run."""
-        sentences = [
-            f'answers["{path}"] was never asked for{_hint(path, self._asked, "asked about")}'
-            for path in self._unasked
-            if path not in but
-        ]
-        sentences += [
-            f'events["{name}"] was never waited for{_hint(name, self._waited, "waited for")}' for name in self._unwaited
-        ]
-        sentences += [f'commands["{when}"]: that moment never came' for _, when, _ in self.triggered]
-        sentences += [f'commands["{when}"]: it was over before that' for _, when, _ in self.timed]
+    def unused(self, unsaid: Mapping[str, int]) -> list[str]:
+        """Sentences about what was never asked for. `unsaid` are the answers that were left over in every run."""
+        sentences: list[str] = []
+        for path, left in unsaid.items():
+            if left == self._given[path]:
+                sentences.append(f'answers["{path}"] was never asked for{_hint(path, self._asked, "asked about")}')
+            elif left:
+                given = self._given[path]
+                sentences.append(f'answers["{path}"]: there are {given} answers, and only {given - left} asked for')
+        for name, left in self._events.items():
+            if left and name not in self._waited:
+                sentences.append(f'events["{name}"] was never waited for{_hint(name, self._waited, "waited for")}')
+            elif left:
+                sentences.append(f'events["{name}"]: {len(left)} of them came too late: nothing waited any more')
         return sentences
+
+
+def _next(left: dict[str, list[Any]], name: str) -> Any:
+    return left[name].pop(0) if left.get(name) else Nothing
 
 
 class Nothing:

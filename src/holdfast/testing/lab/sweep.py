@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.testing.lab.errors import NotCrashSafe
+from holdfast.testing.lab.needed import family_calls
 from holdfast.testing.lab.outcome import Outcome
 from holdfast.testing.lab.points import Point, parse_point
 
@@ -58,10 +59,6 @@ def points_of(left_alone: Outcome) -> Iterator[str]:
         if call.ended == "returned":
             answered[call.tool] += 1
             yield f"after:{call.tool}#{answered[call.tool]}"
-
-
-def family_calls(outcome: Outcome) -> list[Any]:
-    return [*outcome.calls, *(call for child in outcome.children for call in family_calls(child))]
 
 
 def differences(left_alone: Outcome, killed: Outcome) -> list[str]:

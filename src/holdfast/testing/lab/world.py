@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, NoReturn, cast
 
@@ -23,8 +24,9 @@ from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Entry, NewExecution, Store, Write, Written
 from holdfast.testing.assembled import AssembledEngine
 from holdfast.testing.lab.errors import LabError
-from holdfast.testing.lab.fakes import Fake, ToolCall
+from holdfast.testing.lab.fakes import Fake, FakeStandIn, ToolCall
 from holdfast.testing.lab.loop import ExactDeadlines, LabLoop, LabProcess, ThreadCall
+from holdfast.testing.lab.place import LabPreparer
 from holdfast.testing.lab.points import Crashes
 from holdfast.testing.lab.steps import AnyTool, StandIn, WatchedKind
 from holdfast.testing.virtual import VirtualClock
@@ -65,11 +67,13 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     start_us: int
     limit_s: float
     events_max: int
+    folder: Path | None = None  # where plan files are looked for first
 
 
 class World:
     def __init__(self, loop: LabLoop, toolbox: Toolbox, registry: Registry, crashes: Crashes, bounds: Bounds) -> None:
         self.loop = loop
+        self.folder = bounds.folder
         self.clock = VirtualClock(loop, bounds.start_us)
         self.limits = Limits()
         self.store = MemoryStore()
@@ -115,7 +119,8 @@ class World:
         if self._waits_left < 0:
             self.limits = Limits(passivate_after_s=NEVER_S)
         if self._events_left < 0 and heard:
-            text = f"it has written {self._events_max:,} events and is not over; the last was {' '.join(heard[-1])}"
+            last = " ".join(filter(None, heard[-1]))
+            text = f"it has written {self._events_max:,} events and is not over; the last was {last}"
             self.stop_with(LabError(f"{text}. Look for a loop without an end, or say Lab(events_max=…)"))
 
 
@@ -154,6 +159,7 @@ class Host:
             limits=world.limits,
             pace=PACE,
         )
+        self.engine.look_beside(world.folder)
         services = self.engine.services
         services.deadlines = ExactDeadlines()
         services.programs = {name: WatchedKind(kind, self._stand_for) for name, kind in services.programs.items()}
@@ -185,12 +191,12 @@ class Host:
             self.process.kill()
             raise
         if fake is not None:
-            return StandIn(shaped, self._call_fake).as_tool()
+            return FakeStandIn(shaped, self._call_fake).as_tool()
         return StandIn(shaped, self._call_real).as_tool()
 
     async def _call_fake(self, tool: AnyTool, arguments: dict[str, Any], call: Call) -> Any:
         fake = self._world.toolbox.fakes[tool.name]
-        return await self._call(tool, arguments, call, lambda: fake.answer(arguments, call, tool.effect), fake)
+        return await self._call(tool, arguments, call, lambda: fake.answer(arguments, call, tool), fake)
 
     async def _call_real(self, tool: AnyTool, arguments: dict[str, Any], call: Call) -> Any:
         if tool.is_async:
@@ -243,6 +249,13 @@ class Host:
 
 
 class LabEngine(AssembledEngine):
+    def look_beside(self, folder: Path | None) -> None:
+        """Plan files are looked for in a test's folder first."""
+        services = self.services
+        self.preparer = LabPreparer(services.registry, services.folder, services.version, services.clock.now_us)
+        self.preparer.beside = folder
+        services.programs = self.preparer.kinds()
+
     def look(self) -> None:
         """Look around now: something was written, or somebody's time has come."""
         self._look_now.set()

@@ -127,6 +127,9 @@ class SimulatedStore:
     async def cached(self, key: str, now: int) -> bytes | None:
         return await self._read(lambda: self._shared.cached(key, now))
 
+    async def command(self, command_id: str) -> Command | None:
+        return await self._read(lambda: self._shared.command(command_id))
+
     async def answer(self, command_id: str) -> Answer | None:
         return await self._read(lambda: self._shared.answer(command_id))
 

@@ -118,11 +118,18 @@ WITH stretch AS (
 DELETE FROM inbox WHERE num IN (SELECT num FROM old)
 
 -- name: tell
--- Sent to everybody who listens, with the commit; `by` is us, who know already.
-SELECT pg_notify(%(channel)s, %(by)s)
+-- Sent to everybody who listens, with the commit; `by` is us, who know already. The transaction's number is for us: should
+-- the connection be lost during the commit, `transaction_status` can still be asked.
+SELECT pg_notify(%(channel)s, %(by)s), txid_current()::text
+
+-- name: transaction_status
+SELECT txid_status(%s::text::bigint)
 
 -- name: read_answer
 SELECT id, outcome, text, seq FROM inbox WHERE id = %s AND outcome <> ''
+
+-- name: read_command
+SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE id = %s
 
 -- name: pending_all
 SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE outcome = '' ORDER BY num LIMIT 1000

@@ -110,6 +110,9 @@ WHERE num > (SELECT first FROM stretch) AND num <= (SELECT first FROM stretch) +
 -- name: read_answer
 SELECT id, outcome, text, seq, seal FROM inbox WHERE id = ? AND outcome <> ''
 
+-- name: read_command
+SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE id = ?
+
 -- name: pending_all
 -- Texts come as bytes, so that one that is none spoils nobody else's row.
 SELECT num, CAST(id AS BLOB), CAST(execution_id AS BLOB), CAST(verb AS BLOB), at, CAST(by AS BLOB), arguments, seal

@@ -1,0 +1,112 @@
+"""Whatever a test says must be needed: what was never asked for, reached or called is a mistake, and this says which.
+
+Owns those sentences. They end with what became of the run, because that is mostly why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from holdfast.core.lifecycle import ENDS
+from holdfast.core.suggest import did_you_mean
+from holdfast.testing.lab.errors import LabError
+from holdfast.testing.lab.fakes import Fake, ToolCall
+from holdfast.testing.lab.outcome import Outcome
+from holdfast.testing.lab.points import EVERYWHERE, Moment, Point
+from holdfast.testing.lab.script import Actor
+
+STATUSES = (*sorted(ENDS), "waiting", "paused", "interrupted")
+DOUBTS = ("wait", "look")
+
+
+def check_said(ends: str | None, doubts: str) -> None:
+    """The words of a test, before anything runs."""
+    for name, given, known in (("ends", ends, STATUSES), ("doubts", doubts, DOUBTS)):
+        if given is not None and given not in known:
+            hint = did_you_mean(str(given), known)
+            raise LabError(f"{name}= is one of {', '.join(known)}, not {given!r}{hint}")
+
+
+def all_used(actor: Actor, outcome: Outcome, unsaid: Mapping[str, int]) -> None:
+    """An answer, event or command that nobody needed."""
+    sentences = actor.unused(unsaid)
+    sentences += [
+        f'commands["{when}"]: that moment never came{_about_step(moment, outcome)}'
+        for moment, when, _ in actor.triggered
+    ]
+    sentences += [f'commands["{when}"]: it was over before that' for _, when, _ in actor.timed]
+    if sentences:
+        raise LabError("\n".join([*sentences, f"the execution is {_described(outcome)}"]))
+
+
+def no_mistaken_names(fakes: Iterable[Fake], outcome: Outcome) -> None:
+    """A fake that was not called may well be meant; one that has nearly the name of a tool that ran for real is not."""
+    fakes = list(fakes)
+    faked = {fake.name for fake in fakes}
+    real = {call.tool for call in family_calls(outcome)} - faked
+    for fake in fakes:
+        hint = did_you_mean(fake.name, real)
+        if hint and not fake.calls:
+            raise LabError(f'lab.fake("{fake.name}") was not called, and a real tool of a similar name was{hint}')
+
+
+def ended_as_meant(outcome: Outcome, ends: str) -> None:
+    if outcome.status != ends:
+        raise LabError(f"it should end as {ends}; the execution is {_described(outcome)}")
+
+
+def worth_a_sweep(outcome: Outcome, ends: str | None) -> None:
+    """A run that stops half-way has little to lose in a crash, so that is no proof unless it is meant."""
+    if outcome.status != (ends or "completed"):
+        raise LabError(
+            f'crash_at="{EVERYWHERE}" proves nothing about what never happened: left alone, '
+            f'the execution is {_described(outcome)}; if that is meant, say ends="{outcome.status}"'
+        )
+
+
+def never_reached(point: Point, outcome: Outcome) -> LabError:
+    if point.commit:
+        hint = f"; there were {outcome.commits} journal writes"
+    elif point.moment is not None:
+        hint = _about_step(point.moment, outcome)
+    else:
+        hint = _about_tool(point, family_calls(outcome))
+    return LabError(f'crash_at="{point.text}" was never reached{hint}; the execution is {_described(outcome)}')
+
+
+def family_calls(outcome: Outcome) -> list[ToolCall]:
+    return [*outcome.calls, *(call for child in outcome.children for call in family_calls(child))]
+
+
+def _about_tool(point: Point, calls: list[ToolCall]) -> str:
+    meant = [call for call in calls if point.tool in (call.tool, call.path)]
+    if meant:
+        returned = sum(call.ended == "returned" for call in meant)
+        return f"; calls of {point.tool}: {len(meant)}, of which returned: {returned}"
+    called = list(dict.fromkeys(name for call in calls for name in (call.tool, call.path)))
+    return did_you_mean(point.tool, called) or f"; called were: {', '.join(called) or 'no tools'}"
+
+
+def _about_step(moment: Moment, outcome: Outcome) -> str:
+    """An event tells of a step by its path, which in a plan is not the name of its tool."""
+    steps = _family_steps(outcome)
+    if not moment.path or moment.path in steps:
+        return ""
+    of_tool = [path for path, tool in steps.items() if tool == moment.path]
+    if of_tool:
+        return f"; {moment.path} is a tool, and an event tells of a step: {', '.join(of_tool)}"
+    return did_you_mean(moment.path, steps) or f"; there were the steps {', '.join(steps) or '(none)'}"
+
+
+def _family_steps(outcome: Outcome) -> dict[str, str]:
+    steps = {path: str(step.get("tool")) for path, step in outcome.steps.items()}
+    for child in outcome.children:
+        steps |= _family_steps(child)
+    return steps
+
+
+def _described(outcome: Outcome) -> str:
+    doubt = next((request["path"] for request in outcome.requests if request["kind"] == "doubt"), None)
+    if doubt is None:
+        return outcome.described()
+    return f'{outcome.described()}; settle it with answers={{"{doubt}": "again"}}, or with doubts="look"'

@@ -1,0 +1,209 @@
+"""A PostgreSQL server that is away for a moment, and commits whose end nobody saw: neither is anybody's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from engine.kit import Gate, engine_at, names, plan, result, step, until
+from holdfast.core.errors import StoreUnavailable
+from holdfast.journal import postgres_absence
+from holdfast.journal.postgres import PostgresStore
+from holdfast.journal.store import Query
+from holdfast.testing.store_samples import Sample
+from journal.postgres_support import run_sql
+from servers.postgres import PostgresServer
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(postgres_url)
+    yield store
+    await store.close()
+
+
+# ---- away --------------------------------------------------------------------------------------
+
+
+async def test_calls_wait_for_a_server_that_is_away_for_a_moment(
+    store: PostgresStore, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    sample = Sample(1)
+    await store.commit([sample.new])
+    postgres_server.crash()
+    try:
+        with caplog.at_level(logging.WARNING, "holdfast"):
+            calls = [asyncio.create_task(call) for call in (store.commit([sample.entry()]), store.heads(Query()))]
+            await until(lambda: "waiting up to 30 s for the server: " in caplog.text)
+    finally:
+        postgres_server.start()
+    written, heads = await asyncio.gather(*calls)
+    assert [item.ok for item in written] == [True]
+    assert [head.id for head in heads] == [sample.id]
+    assert caplog.text.count("waiting up to") == 1
+    assert "going on" in caplog.text
+
+
+async def test_a_server_that_stays_away_is_named_and_when_it_is_back_the_store_goes_on(
+    store: PostgresStore, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_absence, "AWAY_S", 0.1)
+    sample = Sample(1)
+    await store.commit([sample.new])
+    postgres_server.crash()
+    try:
+        for call in (store.commit([sample.entry()]), store.head(sample.id)):
+            with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1.*cannot be reached.*check that the server runs"):
+                await call
+    finally:
+        postgres_server.start()
+    sample.rows = sample.rows[:1]
+    assert (await store.commit([sample.entry()]))[0].ok
+    assert (await store.head(sample.id)).seq == 2
+
+
+async def test_what_no_waiting_helps_against_is_told_at_once(store: PostgresStore, postgres_url: str) -> None:
+    await store.commit([Sample(1).new])
+    await run_sql(store, "CREATE ROLE passing LOGIN SUPERUSER")
+    passing = PostgresStore(postgres_url.replace("postgres@", "passing@"))
+    await passing.drivers()
+    await run_sql(store, "DROP ROLE passing", END_SESSIONS)
+    with pytest.raises(StoreUnavailable, match='role "passing" does not exist'):
+        await passing.drivers()
+    await passing.close()
+
+
+END_SESSIONS = """
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+WHERE application_name = 'holdfast' AND pid <> pg_backend_pid()
+"""
+
+
+@pytest.mark.parametrize("how", ["stop", "crash"])
+async def test_a_once_step_that_ends_while_the_server_is_away_is_recorded_and_not_in_doubt(
+    postgres_server: PostgresServer, postgres_url: str, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate(effect="once")
+    async with engine_at(tmp_path, gate.tool, store=postgres_url) as engine:
+        run = await engine.start(plan(step("one", "gate"), step("two", "gate")))
+        waiting = asyncio.create_task(result(run))
+        await gate.wait_entered()
+        getattr(postgres_server, how)()
+        try:
+            gate.open.set()
+            await until(lambda: "waiting up to" in caplog.text)
+        finally:
+            postgres_server.start()
+        await waiting
+        assert await names(run, "step:") == ["step:started", "step:completed"] * 2
+    assert len(gate.calls) == 2
+
+
+SLOW = """
+name: slow
+steps:
+  - {id: wait, tool: shell.run, with: {command: "touch begun; while [ ! -e go ]; do sleep 0.02; done"}}
+  - {id: after, tool: shell.run, with: {command: "echo done"}}
+"""
+
+
+def test_a_run_at_the_terminal_outlasts_a_restart_of_the_server(
+    postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.yaml").write_text(SLOW)
+    command = [sys.executable, "-m", "holdfast.cli", "--store", postgres_url, "run", "slow.yaml"]
+    pipes: Any = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipes) as running:
+        assert running.stderr is not None
+        try:
+            while not (tmp_path / "begun").exists():
+                assert running.poll() is None, running.communicate()
+            postgres_server.stop()
+            (tmp_path / "go").touch()
+            told = next(line for line in running.stderr if "waiting up to" in line)
+        finally:
+            postgres_server.start()
+        shown, complaints = running.communicate(timeout=60)
+    assert running.returncode == 0, told + complaints
+    assert "completed in " in shown
+    assert "is back after" in complaints
+
+
+# ---- commits whose end nobody saw --------------------------------------------------------------
+
+DIE_AT_COMMIT = """
+CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN
+    IF nextval('deaths') <= {times} THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+    RETURN NULL;
+END $$
+"""
+DIE_TRIGGER = """
+CREATE CONSTRAINT TRIGGER die AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die()
+"""
+
+
+async def die_at_commit(store: PostgresStore, times: int) -> None:
+    await run_sql(store, "CREATE SEQUENCE deaths", DIE_AT_COMMIT.format(times=times), DIE_TRIGGER)
+
+
+async def test_a_commit_that_was_cut_off_and_rolled_back_is_made_again(store: PostgresStore) -> None:
+    sample = Sample(1)
+    await store.commit([sample.new])
+    await die_at_commit(store, times=2)
+    assert (await store.commit([sample.entry()]))[0].ok
+    assert (await store.head(sample.id)).seq == 2
+
+
+async def test_a_commit_whose_answer_was_lost_is_not_made_twice(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = Sample(1)
+    await store.commit([sample.new])
+    lose_next_answer(store, monkeypatch)
+    assert (await store.commit([sample.command("c1")]))[0].ok  # a second time, it would be refused as known
+    assert [command.id for command in await store.pending()] == ["c1"]
+
+
+async def test_a_commit_of_which_the_server_knows_nothing_is_told_as_unknown(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = Sample(1)
+    await store.commit([sample.new])
+    lose_next_answer(store, monkeypatch)
+    monkeypatch.setitem(store._sql, "transaction_status", b"SELECT NULL WHERE %s <> ''")
+    with pytest.raises(StoreUnavailable, match="may or may not have been written"):
+        await store.commit([sample.command("c1")])
+    assert not (await store.commit([sample.command("c1")]))[0].ok
+
+
+async def test_a_server_that_never_gets_to_commit_is_named(store: PostgresStore) -> None:
+    sample = Sample(1)
+    await store.commit([sample.new])
+    await die_at_commit(store, times=99)
+    with pytest.raises(StoreUnavailable, match=r"was lost 5 times .* nothing was written"):
+        await store.commit([sample.entry()])
+
+
+def lose_next_answer(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next transaction is committed, and the line breaks before the server's word of it arrives."""
+    connection: Any = store._writing.connection
+    transaction = connection.transaction
+
+    @asynccontextmanager
+    async def cut_off() -> AsyncIterator[None]:
+        async with transaction():
+            yield
+        connection.pgconn.finish()
+        raise psycopg.OperationalError("the line broke")
+
+    monkeypatch.setattr(connection, "transaction", cut_off)
