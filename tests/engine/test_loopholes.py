@@ -180,6 +180,33 @@ async def test_doubt_that_was_skipped_or_failed_comes_back_when_it_is_retried(re
     assert len(pay.calls) == 1
 
 
+async def test_retried_parent_does_not_repeat_what_its_child_had_done() -> None:
+    pay, broken = Script(name="pay", effect="once"), Script(holdfast.ToolError("no"), name="broken")
+
+    @holdfast.function
+    async def child(ctx: holdfast.Context, amount: int) -> Any:
+        await ctx.call(pay.tool, amount)
+        return await ctx.call(broken.tool, 5)
+
+    @holdfast.function
+    async def parent(ctx: holdfast.Context) -> Any:
+        return await (await ctx.start(child, {"amount": 10})).result()
+
+    async with engine_at("memory:", functions=[parent, child]) as engine:
+        run = await engine.start(parent)
+        assert await settled(run) == "failed"
+        again = await engine.retry(run.id)
+        assert await result(again) == 5
+        [first] = (await run.state()).children.values()
+        [second] = (await again.state()).children.values()
+        forked = (await engine.get(second.id).state()).facts().forked_from
+        assert forked is not None
+        assert forked.id == first.id
+        anew = await engine.retry(again.id, from_step="start.child")
+        assert await result(anew) == 5
+    assert len(pay.calls) == 2  # once, and once more because somebody said: from that step on
+
+
 async def test_mistake_of_a_once_tool_is_not_repeated_because_its_step_retries() -> None:
     pay = Script(KeyError("a bug"), name="pay", effect="once")
     async with engine_at("memory:", pay.tool) as engine:

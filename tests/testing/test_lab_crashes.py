@@ -98,13 +98,24 @@ def test_several_crashes_come_one_after_the_other(shop: Lab) -> None:
         ("sometimes", 'crash_at="sometimes" names no point; write "before:TOOL"'),
         ("step:complete charge", 'there is no event step:complete; did you mean "step:completed"'),
         ("commit:0", "journal writes are counted from 1"),
+        ("after:charge#0", 'crash_at="after:charge#0": calls and events are counted from 1'),
+        ("after:charge#2", "was never reached; calls of charge: 1, of which returned: 1; the execution"),
+        ("step:completed chrage", 'was never reached; did you mean "charge"?; the execution'),
+        (
+            "step:completed publish",
+            "was never reached; there were the steps look, charge, sleep, look~2; the execution",
+        ),
+        ([], "crash_at is empty, so nothing would crash"),
+        (3, "crash_at takes a point or a list of points, not 3; write"),
+        (["commit:1", None], "crash_at takes a point or a list of points, not None; write"),
+        (["everywhere"], 'crash_at: "everywhere" stands alone, not in a list'),
         ("after:chrage", 'crash_at="after:chrage" was never reached; did you mean "charge"'),
         ("after:publish", 'crash_at="after:publish" was never reached; called were: look, charge, look~2'),
         ("commit:1000", 'crash_at="commit:1000" was never reached; there were '),
         ("step:failed", 'crash_at="step:failed" was never reached; the execution is completed'),
     ],
 )
-def test_a_point_that_is_not_there_is_named(shop: Lab, point: str, text: str) -> None:
+def test_a_point_that_is_not_there_is_named(shop: Lab, point: Any, text: str) -> None:
     with pytest.raises(LabError) as error:
         shop.run(buy, crash_at=point)
     assert text in str(error.value)
@@ -133,6 +144,57 @@ def test_a_process_that_was_killed_says_no_last_words(lab: Lab) -> None:
     lab.fake(look, does=listen)
     assert lab.run(both, crash_at="after:look").status == "completed"
     assert heard == [[], []]
+
+
+def test_a_call_that_raised_is_not_counted_as_one_that_returned(lab: Lab) -> None:
+    lab.fake(look, raises=[holdfast.Transient("down")], returns=3)
+
+    @holdfast.function
+    async def glance(ctx: holdfast.Context) -> int:
+        return await ctx.call(look)
+
+    assert lab.run(glance, crash_at="before:look#2").status == "completed"
+    with pytest.raises(LabError, match="calls of look: 2, of which returned: 1"):
+        lab.run(glance, crash_at="after:look#2")
+
+
+def test_the_count_begins_anew_after_a_crash(shop: Lab) -> None:
+    outcome = shop.run(buy, crash_at=["before:look#2", "before:look#1"])
+    assert [call.path for call in outcome.calls] == ["look", "charge", "look~2"]
+
+
+def test_in_a_plan_an_event_tells_of_a_step_and_not_of_a_tool(shop: Lab) -> None:
+    plan = {"name": "p", "steps": [{"id": "c", "tool": "charge", "with": {"amount": 1}}]}
+    with pytest.raises(LabError, match="charge is a tool, and an event tells of a step: c; the execution"):
+        shop.run(plan, crash_at="step:completed charge")
+    with pytest.raises(
+        LabError, match=r'commands\["step:completed charge"\]: that moment never came; charge is a tool'
+    ):
+        shop.run(plan, commands={"step:completed charge": "pause"})
+
+
+def test_a_doubt_is_settled_by_a_person_who_looks(shop: Lab) -> None:
+    after = shop.run(buy, crash_at="after:charge", doubts="look")
+    assert (after.output, after.doubts, len(after.calls_of("charge"))) == (["charged", 3], ["charge"], 1)
+    before = shop.run(buy, crash_at="before:charge", doubts="look")
+    assert (before.output, before.doubts, len(before.calls_of("charge"))) == (["charged", 3], ["charge"], 1)
+
+
+def test_an_answer_that_a_doubt_kept_from_being_asked_for_says_so(shop: Lab) -> None:
+    @holdfast.function
+    async def asking(ctx: holdfast.Context) -> Any:
+        await ctx.call(charge, 1)
+        return await ctx.ask("agreed?", name="agree")
+
+    with pytest.raises(LabError) as error:
+        shop.run(asking, crash_at="after:charge", answers={"agree": True})
+    assert 'answers["agree"] was never asked for; asked about: charge' in str(error.value)
+    assert (
+        "the execution is waiting for a doubt to be settled (charge); "
+        'settle it with answers={"charge": "again"}, or with doubts="look"'
+    ) in str(error.value)
+    outcome = shop.run(asking, crash_at="after:charge", answers={"agree": True}, doubts="look")
+    assert outcome.output is True
 
 
 # ---- everywhere ------------------------------------------------------------------------------------------------
@@ -195,6 +257,50 @@ def test_a_program_that_is_not_the_same_on_replay_is_found_out(lab: Lab) -> None
     lab.fake(charge, returns="x")
     with pytest.raises(NotCrashSafe, match="step charge was recorded with another input"):
         lab.run(fickle, crash_at="everywhere")
+
+
+def test_a_program_that_changes_its_mind_while_it_waits_is_found_out(lab: Lab) -> None:
+    calls: list[int] = []
+
+    @holdfast.function
+    async def fickle(ctx: holdfast.Context) -> None:
+        calls.append(1)
+        await ctx.call(charge, len(calls))
+        await ctx.sleep("1h")
+
+    lab.fake(charge, returns="x")
+    with pytest.raises(NotCrashSafe, match="even left alone, it is not the same when it wakes up\nstep charge was"):
+        lab.run(fickle, crash_at="everywhere")
+
+
+def test_a_sweep_of_a_run_that_does_not_complete_is_refused_unless_it_is_meant(lab: Lab) -> None:
+    @holdfast.function
+    async def asking(ctx: holdfast.Context) -> Any:
+        return [await ctx.call(look), await ctx.ask("agreed?", name="agree")]
+
+    lab.fake(look, returns=3)
+    with pytest.raises(LabError, match=r'left alone, the execution is waiting for an answer \(agree\).*ends="waiting"'):
+        lab.run(asking, crash_at="everywhere")
+    assert lab.run(asking, crash_at="everywhere", ends="waiting").points
+    assert lab.run(asking, crash_at="everywhere", answers={"agree": 1}).output == [3, 1]
+    with pytest.raises(LabError, match='the execution is completed; if that is meant, say ends="completed"'):
+        lab.run(asking, crash_at="everywhere", answers={"agree": 1}, ends="waiting")
+    lab.fake(look, raises=holdfast.Transient("down"), replace=True)
+    with pytest.raises(LabError, match=r'the execution is failed: down.*ends="failed"'):
+        lab.run(asking, crash_at="everywhere")
+    assert lab.run(asking, crash_at="everywhere", ends="failed").status == "failed"
+
+
+def test_a_test_may_say_how_a_run_ends(shop: Lab) -> None:
+    assert shop.run(buy, ends="completed").status == "completed"
+    with pytest.raises(LabError, match="it should end as failed; the execution is completed"):
+        shop.run(buy, ends="failed")
+    with pytest.raises(
+        LabError, match=r"ends= is one of completed, failed, stopped, waiting.*did you mean \"completed\""
+    ):
+        shop.run(buy, ends="complete")
+    with pytest.raises(LabError, match="doubts= is one of wait, look, not 'ask'"):
+        shop.run(buy, doubts="ask")  # type: ignore[arg-type]
 
 
 def test_what_the_clock_says_may_differ_and_a_test_may_say_what_may_not(lab: Lab) -> None:

@@ -80,6 +80,7 @@ def test_a_fake_of_a_real_tool_checks_its_answer_like_it(lab: Lab) -> None:
     failure = lab.run(write).failure
     assert failure is not None
     assert "send returned something else than it declares" in failure["message"]
+    assert failure["message"].endswith("; that came from your fake: correct its returns= or does=")
 
 
 def test_a_fake_takes_the_effect_of_the_real_tool_unless_told_otherwise(lab: Lab) -> None:
@@ -161,7 +162,68 @@ def test_the_hooks_of_a_real_tool_do_not_run(lab: Lab) -> None:
     assert lab.run(pay_once, crash_at=["before:pay", "before:pay"]).output == "paid"
 
 
+def test_a_function_as_a_fake_gets_what_the_real_tool_would_have_filled_in(lab: Lab) -> None:
+    fake = lab.fake(send, does=lambda to, copies: f"{copies} to {to}")
+    assert lab.run(write).output == "1 to ada"
+    assert fake.calls[0].arguments == {"to": "ada"}
+    assert lab.run(plan(to="ada", copies=3)).output == "3 to ada"
+    lab.fake(send, does=lambda to, copies=7: f"{copies} to {to}", replace=True)
+    assert lab.run(write).output == "7 to ada"
+
+
+def test_a_fake_may_take_the_place_of_one_from_a_fixture(lab: Lab) -> None:
+    first = lab.fake(send, returns="sent")
+    second = lab.fake(send, returns="kept", replace=True)
+    assert lab.run(write).output == "kept"
+    assert (len(first.calls), len(second.calls)) == (0, 1)
+    with pytest.raises(LabError, match='there is no fake of sned to replace; did you mean "send"'):
+        lab.fake("sned", replace=True)
+
+
+def test_a_fake_with_nearly_the_name_of_a_tool_that_ran_for_real_is_found_out(lab: Lab) -> None:
+    @holdfast.tool(effect="read")
+    async def greet() -> str:
+        return "hello"
+
+    @holdfast.function
+    async def hello(ctx: holdfast.Context) -> str:
+        return await ctx.call(greet)
+
+    lab.use(greet)
+    lab.fake("mail")
+    assert lab.run(hello).output == "hello"
+    lab.fake("great")
+    with pytest.raises(LabError, match=r'lab\.fake\("great"\) was not called, and a real .* did you mean "greet"'):
+        lab.run(hello)
+
+
+def test_a_plan_whose_tool_was_not_faked_says_how_to(lab: Lab) -> None:
+    lab.fake("sned")
+    with pytest.raises(holdfast.HoldfastError) as error:
+        lab.run(plan(to="ada"))
+    assert 'no tool called "send"; did you mean "sned"?; in the lab, lab.fake("send", returns=…)' in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"effect": "twice"}, "the fake send: effect= is one of read, idempotent, once, not 'twice'"),
+        ({"effect": "onec"}, 'did you mean "once"'),
+        ({"raises": "down"}, "raises= takes errors, one or a list"),
+        ({"raises": [holdfast.Transient("x"), "down"]}, "not 'down'"),
+        ({"raises": int}, "raises= takes errors"),
+    ],
+)
+def test_a_fake_that_cannot_work_is_refused_where_it_is_made(lab: Lab, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(LabError) as error:
+        lab.fake("send", **options)
+    assert text in str(error.value)
+    lab.fake("send")  # nothing is left of the one that was refused
+
+
 def test_mistakes_about_fakes_are_named(lab: Lab) -> None:
+    with pytest.raises(LabError, match=r"lab\.fake takes a tool or the name of one, not 5"):
+        lab.fake(5)  # type: ignore[arg-type]
     with pytest.raises(LabError, match="does= takes a function, not 3; returns= takes a value"):
         lab.fake("send", does=3)  # type: ignore[arg-type]
     lab.fake("mail")

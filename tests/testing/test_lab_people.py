@@ -109,6 +109,13 @@ def test_an_event_may_be_sent_before_anybody_waits(lab: Lab) -> None:
         ({"answers": {"ask": "x", "aks": "y"}}, 'answers["aks"] was never asked for; did you mean "ask"?'),
         ({"answers": {"ask": "x", "publish": 1}}, 'answers["publish"] was never asked for; asked about: ask'),
         ({"answers": {"ask": "x"}, "events": {"wet": 1}}, 'events["wet"] was never waited for; waited for: dry'),
+        (
+            {"answers": {"ask": Lab.in_turn("x", "y", "z")}},
+            'answers["ask"]: there are 3 answers, and only 1 asked for\nthe execution is failed: no event "dry"',
+        ),
+        ({"answers": {"ask": "x"}, "events": {"dry": Lab.in_turn(1, 2)}}, 'events["dry"]: 1 of them came too late'),
+        ({"answers": {"ask": Lab.approve()}}, 'answers["ask"]: this is a question, so say a value; not lab.approve(…)'),
+        ({"commands": {"step:completed aks": "stop"}}, 'that moment never came; did you mean "ask"?'),
         ({"answers": {"ask": 5}}, 'answers["ask"] was refused: ask: expected'),
         ({"commands": {"step:failed": "stop"}}, 'commands["step:failed"]: that moment never came'),
         ({"answers": {"ask": "x"}, "commands": {"9d": "stop"}}, 'commands["9d"]: it was over before that'),
@@ -128,5 +135,13 @@ def test_an_answer_of_the_wrong_kind_is_named(lab: Lab) -> None:
     lab.fake("publish", raises=holdfast.InvalidCall("no"))
     with pytest.raises(LabError, match=r'answers\["publish"\]: this is an approval, so say True or False; not 3'):
         lab.run(PUBLISH, answers={"publish": 3})
+    with pytest.raises(LabError, match=r"this is an approval, so say True or False; not 'maybe'"):
+        lab.run(PUBLISH, answers={"publish": "maybe"})
+    with pytest.raises(LabError, match=r"this is an approval, so say True or False; not lab.resolve\(…\)"):
+        lab.run(PUBLISH, answers={"publish": lab.resolve("again")})
+    with pytest.raises(LabError, match="so say one of again, done, skip, fail; not 'agian'; did you mean \"again\""):
+        lab.run(PUBLISH, answers={"publish": lab.in_turn(True, "agian")})
+    with pytest.raises(LabError, match="in_turn needs an answer"):
+        lab.in_turn()
     with pytest.raises(LabError, match="this is a correction, so say one of again, done, skip, fail; not True"):
         lab.run(PUBLISH, answers={"publish": lab.in_turn(True, True)})

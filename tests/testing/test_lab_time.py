@@ -163,6 +163,8 @@ def test_a_program_that_writes_for_ever_is_stopped_with_a_clear_word() -> None:
 
     with pytest.raises(LabError, match=r"it has written 500 events and is not over; the last was step:\w+ again~"):
         Lab(events_max=500).run(chatty)
+    with pytest.raises(LabError, match=r"the last was task:started\. Look"):
+        Lab(events_max=1).run(chatty)
 
 
 def test_a_program_that_runs_in_circles_is_stopped_with_a_clear_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,30 @@ def test_the_fixture_is_there_without_any_configuration(tmp_path: Path) -> None:
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+def test_plan_files_are_found_beside_the_test_and_then_in_the_current_folder(tmp_path: Path) -> None:
+    beside = tmp_path / "tests"
+    beside.mkdir()
+    (tmp_path / "both.yaml").write_text("steps: [{id: s, tool: far}]")
+    (beside / "both.yaml").write_text("steps: [{id: s, start: near.yaml}]")
+    (beside / "near.yaml").write_text("steps: [{id: s, tool: near}]")
+    (tmp_path / "far.yaml").write_text("steps: [{id: s, tool: far}]")
+    (beside / "test_it.py").write_text("""
+import holdfast
+import pytest
+
+def test_it(lab):
+    lab.fake("near", returns="near")
+    lab.fake("far", returns="far")
+    assert lab.run("both.yaml").output == "near"
+    assert lab.run("near.yaml").output == "near"
+    assert lab.run("far.yaml").output == "far"
+    with pytest.raises(holdfast.HoldfastError, match="gone.yaml, neither beside the test .*tests. nor in"):
+        lab.run("gone.yaml")
+""")
+    done = run_pytest(tmp_path)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_the_plugin_can_be_switched_off(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(PASSING)
     done = run_pytest(tmp_path, "-p", "no:holdfast")

@@ -33,7 +33,7 @@ from holdfast.core.lifecycle import ENDS
 from holdfast.engine import inbox
 from holdfast.engine.compat import differences
 from holdfast.engine.driver import Driver
-from holdfast.engine.forks import blobs_of, copied_events
+from holdfast.engine.forks import blobs_of, copied_events, task_of
 from holdfast.engine.ownership import look, open_state, take
 from holdfast.engine.program import Program
 from holdfast.engine.run import Run
@@ -142,7 +142,7 @@ class Engine:
         """The key was used before: the same task is answered with the same execution, another one is refused."""
         _, state, _ = await open_state(self.services, existing)
         other = state.facts()
-        if _task_of(other) != _task_of(created):
+        if task_of(other) != task_of(created):
             raise Refused(
                 f'the key "{created.key}" belongs to execution {existing}, a different task '
                 f"({other.program.name}); use another key"
@@ -459,12 +459,6 @@ class Engine:
         if self.services.feed.ring is not None:
             self.services.feed.ring.close()
         await self.services.store.close()
-
-
-def _task_of(created: ev.TaskCreated) -> tuple[str, str, bytes, bytes]:
-    """What makes two tasks the same: program, its document and the inputs."""
-    program = created.program
-    return program.kind, program.name, bytes(program.source), bytes(created.inputs)
 
 
 def _user() -> str:

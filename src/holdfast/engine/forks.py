@@ -11,10 +11,10 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.errors import NotFound
-from holdfast.core.execution import parent_of
+from holdfast.core.execution import Execution, parent_of
 from holdfast.core.suggest import did_you_mean
 from holdfast.journal.blobs import fetch_blob, reference
-from holdfast.journal.log import read_events
+from holdfast.journal.log import read_events, read_state
 from holdfast.journal.store import Store
 
 _CONTAINERS = ("plan", "for_each")
@@ -31,6 +31,31 @@ async def copied_events(
     if at_step:
         events = _before(events, at_step)
     return created, _kept(events, now_us)
+
+
+async def inherited(
+    store: Store, parent: Execution, path: str, created: ev.TaskCreated
+) -> tuple[ev.TaskCreated, list[ev.Event], list[tuple[str, bytes]]]:
+    """A child of a retried execution keeps what the child in its place had done, if it is the same task."""
+    origin = parent.facts().forked_from
+    if origin is None or origin.at:  # from a step on, everything is wanted anew
+        return created, [], []
+    try:
+        _, before, _ = await read_state(store, origin.id)
+        child = before.children[path]
+        task, copied = await copied_events(store, child.id, "", created.at)
+    except (NotFound, KeyError):
+        return created, [], []
+    if task_of(task) != task_of(created):
+        return created, [], []
+    fork = msgspec.structs.replace(created, forked_from=ev.ForkedFrom(id=child.id))
+    return fork, copied, await blobs_of(store, copied)
+
+
+def task_of(created: ev.TaskCreated) -> tuple[str, str, bytes, bytes]:
+    """What makes two tasks the same: program, its document and the inputs."""
+    program = created.program
+    return program.kind, program.name, bytes(program.source), bytes(created.inputs)
 
 
 def _before(events: Sequence[ev.AnyEvent], at_step: str) -> list[ev.AnyEvent]:

@@ -17,6 +17,7 @@ from holdfast.core.execution import Child, Step
 from holdfast.core.failure import Failure
 from holdfast.core.lifecycle import ENDS, STEP_ENDS
 from holdfast.core.policy import Approval
+from holdfast.engine.forks import inherited
 from holdfast.engine.program import ChildTask, Outcome, Stakes
 from holdfast.engine.requests import ask_alone, ask_question, denied
 from holdfast.engine.step import outcome_of
@@ -127,7 +128,8 @@ async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[Child
     task = await make()
     if step is None:
         run.append(ev.StepStarted(at=run.now_us(), path=path, tool="child", kind="child", digest=digest))
-    new, _ = new_execution(run.services.new_id(), [task.created])
+    created, copied, blobs = await inherited(run.services.store, run.state, path, task.created)
+    new, _ = new_execution(run.services.new_id(), [created, *copied], blobs=blobs)
     run.append(ev.ChildStarted(at=run.now_us(), path=path, child_id=new.head.id), creates=[new])
     await run.durable()
     run.services.on_child(new.head.id)

@@ -20,7 +20,7 @@ from holdfast.journal.postgres_link import is_away
 
 # Long enough for a restart or a failover, and as long as SQLite waits for a lock. One connection that is never answered
 # may take libpq's time-out on top.
-AWAY_S = 0.0
+AWAY_S = 30.0
 PAUSE_S, PAUSE_S_MAX = 0.02, 0.5  # between two tries, growing
 
 T = TypeVar("T")

@@ -141,7 +141,7 @@ def _check(name: str, options: FakeOptions) -> None:
         hint = did_you_mean(str(options.effect), effects)
         raise LabError(f"the fake {name}: effect= is one of {', '.join(effects)}, not {options.effect!r}{hint}")
     told: Any = options.raises
-    errors = cast("list[Any]", list(told) if isinstance(told, list | tuple) else [told])
+    errors = cast("Sequence[Any]", told if isinstance(told, list | tuple) else [told])
     for error in errors:
         if not isinstance(error, BaseException) and not (isinstance(error, type) and issubclass(error, BaseException)):
             raise LabError(

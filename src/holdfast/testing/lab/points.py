@@ -63,7 +63,7 @@ def parse_points(given: Any) -> list[Point]:
     """What a test says as `crash_at`: nothing, a point, or some of them."""
     if given is None:
         return []
-    points = cast("list[Any]", list(given) if isinstance(given, list | tuple) else [given])
+    points = cast("Sequence[Any]", given if isinstance(given, list | tuple) else [given])
     if not points:
         raise LabError("crash_at is empty, so nothing would crash; leave it out, or name a point")
     for point in points:
