@@ -184,7 +184,7 @@ LIMITS = (
     Limit("programs.prepare", "PLAN_BYTES_MAX", "bytes of a plan file"),
     Limit("programs.cel", "EXPRESSION_CHARS_MAX", "characters of one expression"),
     Limit("core.execution", "ATTEMPTS_KEPT", "attempts of a step that `show` keeps; the events hold all of them"),
-    Limit("engine.engine", "STRAYS_S", "how often it is looked for executions held here and not driven"),
+    Limit("engine.keeping", "STRAYS_S", "how often it is looked for executions held here and not driven"),
     Limit("engine.services", "SWEEP_S", "how often the dead and the due are looked for"),
     Limit("core.commands", "COMMAND_ID_CHARS_MAX", "characters of a command's id"),
     Limit("engine.services", "LOOK_S", "how often another process's writes are noticed"),

@@ -16,8 +16,8 @@ import msgspec
 from holdfast.core import events as ev
 from holdfast.core.errors import Misconfigured
 from holdfast.engine import engine as core_engine
-from holdfast.engine.engine import Recovery
 from holdfast.engine.feed import Feed
+from holdfast.engine.keeping import Recovery
 from holdfast.engine.run import Run
 from holdfast.engine.services import Limits, Services, SystemClock
 from holdfast.journal.live import LiveRing

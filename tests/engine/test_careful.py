@@ -153,7 +153,7 @@ async def test_a_step_that_takes_its_process_down_is_not_tried_for_ever(tmp_path
         await driver.log.durable()
         driver._lost(holdfast.HoldfastError("the process died"))
         await until(lambda engine=engine: not engine.holdings()["drivers"])
-        engine._closing = True
+        engine._keeper._closing = True
         engine._liveness.release(engine.services.driver)
         await engine.services.writer.close()
         await engine.services.store.close()

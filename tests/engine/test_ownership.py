@@ -83,7 +83,7 @@ async def test_fenced_driver_appends_nothing_more_and_cancels_its_tool(tmp_path:
         claim = Claim(execution_id=run.id, driver="another-driver", replacing=engine.services.driver)
         assert (await engine.services.store.commit([claim]))[0].ok
         before = await names(run)
-        engine._family.clear()  # it would take the execution up again, for the other driver is dead
+        engine._keeper.family.clear()  # it would take the execution up again, for the other driver is dead
         quick.open.set()
         await quiet(engine)
         assert gate.cancelled == 1

@@ -126,7 +126,7 @@ async def test_engine_claims_only_what_it_can_run_and_leaves_the_rest_as_it_is(t
 async def test_many_executions_that_cannot_be_run_here_do_not_hide_those_that_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.engine.SWEEP_MAX", 3)
+    monkeypatch.setattr("holdfast.engine.keeping.SWEEP_MAX", 3)
 
     @holdfast.function
     async def elsewhere(ctx: holdfast.Context) -> None: ...

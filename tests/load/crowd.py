@@ -30,6 +30,11 @@ from load.programs import FUNCTIONS, PROGRAMS, TOOLS, any_program, check_world, 
 LIMITS = holdfast.Limits(executions=100, parked=50, interrupt_grace_s=1.0)
 PATIENCE_S = 120.0  # and a tenth of a second for each execution
 
+IN_MEMORY_MAX = 150  # drivers: those at work, those kept for a quick wake-up
+OBJECTS_PER_DRIVER = 400  # that the collector sees for an execution kept in memory; those asleep must cost none
+PARKED_BYTES_MAX = 4096  # for each execution that waits: what an allocator wastes, and no more
+NOISE_BYTES = 20 * 1024**2  # caches and the allocator's own, whatever the size of the crowd
+
 
 class Report(msgspec.Struct, kw_only=True):
     """`parked` waited at the height of the crowd; `parked_bytes` and `parked_objects` are what that had cost."""
@@ -103,6 +108,26 @@ def resident_bytes() -> int:
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def wrong_with(report: Report) -> list[str]:
+    """Everything that a crowd of any size must keep, and a report that is of no crowd at all."""
+    bounds = {
+        f"{report.in_memory} drivers in memory": report.in_memory <= IN_MEMORY_MAX,
+        f"{report.parked_objects:,} objects for {report.in_memory} drivers in memory": (
+            report.parked_objects <= max(report.in_memory, 50) * OBJECTS_PER_DRIVER
+        ),
+        f"{report.parked_bytes:,} bytes for {report.parked:,} that wait": (
+            report.parked_bytes <= report.parked * PARKED_BYTES_MAX + NOISE_BYTES
+        ),
+        f"{report.executions:,} executions, and they ended as {report.ended}": (
+            report.executions >= report.count and report.ended == {"completed": report.executions}
+        ),
+        f"something is left behind: {report.holdings}": not any(report.holdings.values()),
+        f"only {report.held:,} were held": report.held > report.count // 5,
+        f"only {report.parked:,} waited": report.parked > report.count // 2,
+    }
+    return report.violations + [what for what, holds in bounds.items() if not holds]
 
 
 def in_own_process(count: int, seed: int) -> Report:

@@ -194,6 +194,20 @@ def grown(first: Vitals, last: Vitals) -> list[str]:
     return wrong
 
 
+def wrong_with(report: Report) -> list[str]:
+    """Everything that a soak must keep, and a report of one in which nothing happened."""
+    wrong = report.violations + grown(report.first, report.last)
+    if report.ended != {"completed": report.executions}:
+        wrong.append(f"{report.executions:,} executions, and they ended as {report.ended}")
+    if report.doctor:
+        wrong.append(f"the doctor found something: {report.doctor_said}")
+    if not report.kills or not report.watched:
+        wrong.append(f"it was no soak: {report.kills} kills, {report.watched} watched to their end")
+    if not report.recoveries and report.kills >= 10:
+        wrong.append(f"{report.kills} kills never met an execution at work")
+    return wrong
+
+
 async def soak(folder: Path, seconds: float, seed: int = 1) -> Report:
     return await Soak(folder, seconds, seed).run()
 

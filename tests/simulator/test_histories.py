@@ -11,7 +11,18 @@ import pytest
 
 from holdfast.testing.simulator import draw, judge, play, shrink
 from holdfast.testing.simulator.__main__ import main
-from holdfast.testing.simulator.history import Called, Committed, Fault, HandedIn, Ordered, Returned, Saw, Watched
+from holdfast.testing.simulator.history import (
+    Called,
+    ClockSet,
+    Committed,
+    Fault,
+    HandedIn,
+    LeftAlone,
+    Ordered,
+    Returned,
+    Saw,
+    Watched,
+)
 from holdfast.testing.simulator.scenario import FAULTS, VERBS, Scenario
 from simulator.sabotage import SABOTEURS, Saboteur, caught
 
@@ -50,9 +61,9 @@ def test_scenarios_reach_everything_there_is_to_break_and_to_command() -> None:
     assert {scenario.hosts for scenario in scenarios} == {1, 2, 3}
     lines = [line for seed in range(12) for line in play(draw(seed)).history.lines]
     seen = {type(line) for line in lines}
-    assert seen >= {Called, Committed, Fault, HandedIn, Ordered, Returned, Saw, Watched}
+    assert seen >= {Called, ClockSet, Committed, Fault, HandedIn, LeftAlone, Ordered, Returned, Saw, Watched}
     assert {line.phase for line in lines if isinstance(line, Called)} == {
-        "called", "happened", "answered", "raised", "cut"
+        "called", "happened", "answered", "raised", "cut", "verified"
     }  # fmt: skip
 
 

@@ -1,17 +1,16 @@
-"""The engine of one process: start, watch, command, recover, close.
+"""The engine of one process: start, watch, command, resume, fork, close.
 
-It holds the drivers that run here and one keeper task, which looks for commands, for executions whose time has come and
-for those whose driver died. Everything it knows beyond that is in the store.
+Here is what others may ask of it. What runs here, and what must be looked for, is kept in keeping.py; everything else
+that it knows is in the store.
 """
 
 from __future__ import annotations
 
 import asyncio
 import getpass
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -19,38 +18,27 @@ from msgspec import Raw
 from holdfast.core import events as ev
 from holdfast.core.commands import COMMAND_ID_CHARS_MAX, OURS, Answer, Command, Verb, encode_arguments
 from holdfast.core.errors import (
-    Fenced,
-    HoldfastError,
     InputInvalid,
     JournalError,
     NotFound,
     Refused,
     ResumeMismatch,
-    StoreCorrupted,
-    StoreUnavailable,
 )
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import inbox
 from holdfast.engine.compat import differences
 from holdfast.engine.driver import Driver
 from holdfast.engine.forks import blobs_of, copied_events, task_of
-from holdfast.engine.ownership import look, open_state, take
+from holdfast.engine.keeping import Keeper, Recovery
+from holdfast.engine.ownership import look, open_state
 from holdfast.engine.program import Program
 from holdfast.engine.run import Run
 from holdfast.engine.services import Services
-from holdfast.engine.slots import Slot, Slots
+from holdfast.engine.slots import Slot
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.log import Log, new_execution
-from holdfast.journal.store import PENDING_PAGE, Head, Query
+from holdfast.journal.store import Head, Query
 from holdfast.tools.tool import Tool
-
-SWEEP_MAX = 200  # executions taken up in one sweep
-CLOCK_JUMP_S = 1.0  # between two looks: more is no rounding
-STRAYS_S = 10.0  # how often it is looked, without being asked, for what is held here on disk and not driven
-PROBLEMS_KEPT = 10_000
-
-Recovery = Literal["all", "family", "none"]
-log = logging.getLogger("holdfast")
 
 
 class Engine:
@@ -59,20 +47,8 @@ class Engine:
     def __init__(self, services: Services, liveness: Liveness, *, recover: Recovery = "all") -> None:
         self.services = services
         self._liveness = liveness
-        self._recover: Recovery = recover
-        self._slots = Slots(services.limits.executions, services.limits.parked)
-        self._drivers: dict[str, Driver] = {}
-        self._driving: set[asyncio.Task[None]] = set()
+        self._keeper = Keeper(services, liveness, recover)
         self._submitting: set[asyncio.Future[Run]] = set()
-        self._family: set[str] = set()
-        self._problems: dict[str, HoldfastError] = {}
-        self._left: dict[str, str] = {}  # executions this process cannot run, and why
-        self._keeper: asyncio.Task[None] | None = None
-        self._look_now = asyncio.Event()
-        self._strays_possible = False  # a write failed: we may hold on disk what we do not drive
-        self._strays_looked = float("-inf")
-        self._some_wait = False  # something is due that has no slot yet
-        self._clock_ahead_s = float("inf")
         self._closing = False
         services.on_child = self._child_was_born
 
@@ -83,7 +59,7 @@ class Engine:
         except BaseException:
             await self.close()  # whoever could not come in leaves nothing behind either
             raise
-        self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="holdfast-keeper")
+        self._keeper.start()
 
     # ---- starting -----------------------------------------------------------------------------------------------
 
@@ -111,9 +87,11 @@ class Engine:
         program: Program | None,
     ) -> Run:
         execution_id = self.services.new_id()
-        self._family.add(execution_id)
-        slot = Slot(self._slots, held=False)
-        at_once = program is not None and not created.hold and created.concurrency is None and self._slots.free > 0
+        self._keeper.family.add(execution_id)
+        slot = Slot(self._keeper.slots, held=False)
+        at_once = (
+            program is not None and not created.hold and created.concurrency is None and self._keeper.slots.free > 0
+        )
         events: list[ev.Event] = [created, *copied]
         if at_once:
             await slot.acquire()
@@ -124,7 +102,7 @@ class Engine:
             try:
                 written = await self.services.writer.write(new)
             except BaseException:
-                self._strays_possible = True
+                self._keeper.strays_possible = True
                 slot.release()
                 raise
             if not written.ok:
@@ -132,10 +110,10 @@ class Engine:
                 return await self._same_key(created, written.existing)
             if at_once and program is not None:
                 journal = Log(self.services.store, self.services.writer, state, new.head.digest, new.head.epoch)
-                self._drive(Driver(self.services, journal, program, slot))
+                self._keeper.drive(Driver(self.services, journal, program, slot))
         if not at_once:
-            self._some_wait = True
-            self._look_now.set()
+            self._keeper.some_wait = True
+            self._keeper.look()
         return Run(self, execution_id)
 
     async def _same_key(self, created: ev.TaskCreated, existing: str) -> Run:
@@ -147,12 +125,12 @@ class Engine:
                 f'the key "{created.key}" belongs to execution {existing}, a different task '
                 f"({other.program.name}); use another key"
             )
-        self._family.add(existing)
+        self._keeper.family.add(existing)
         return Run(self, existing)
 
     def _child_was_born(self, execution_id: str) -> None:
-        self._family.add(execution_id)
-        self._look_now.set()
+        self._keeper.family.add(execution_id)
+        self._keeper.look()
 
     # ---- looking ------------------------------------------------------------------------------------------------
 
@@ -182,14 +160,14 @@ class Engine:
 
     def driver(self, execution_id: str) -> Driver | None:
         """The driver of an execution, if it runs here."""
-        return self._drivers.get(execution_id)
+        return self._keeper.drivers.get(execution_id)
 
     def drives(self, execution_id: str) -> bool:
-        return execution_id in self._drivers
+        return execution_id in self._keeper.drivers
 
     def raise_problem(self, execution_id: str) -> None:
         """What kept this process from driving it, if it is still so."""
-        problem = self._problems.get(execution_id)
+        problem = self._keeper.problems.get(execution_id)
         if problem is not None and not self.drives(execution_id):
             raise problem
 
@@ -199,9 +177,9 @@ class Engine:
     def holdings(self) -> dict[str, int]:
         """Everything held for executions right now; all zero when nothing runs."""
         return {
-            "drivers": len(self._drivers),
-            "tasks": len(self._driving),
-            "slots": self._slots.used,
+            "drivers": len(self._keeper.drivers),
+            "tasks": len(self._keeper.driving),
+            "slots": self._keeper.slots.used,
             "watchers": self.services.feed.watchers,
             "left_behind": len(self.services.left_behind),
         }
@@ -223,8 +201,8 @@ class Engine:
             by=by or _user(),
             arguments=encode_arguments(**arguments),
         )
-        answer = await inbox.send(self.services, self._liveness, command, self._drivers.get)
-        self._look_now.set()
+        answer = await inbox.send(self.services, self._liveness, command, self._keeper.drivers.get)
+        self._keeper.look()
         return answer
 
     async def resume(self, execution_id: str, *, by: str = "", why: str = "", force: bool = False) -> Answer:
@@ -238,11 +216,13 @@ class Engine:
             forced = tuple(found)
             if not force:
                 await look(self.services, execution_id)
-        self._family.add(execution_id)
+        self._keeper.family.add(execution_id)
         answer = await self.command(execution_id, "resume", by=by, why=why, forced=forced)
-        self._left.pop(execution_id, None)  # only now: until its differences are accepted, it may be left once more
-        self._problems.pop(execution_id, None)
-        self._look_now.set()
+        self._keeper.left.pop(
+            execution_id, None
+        )  # only now: until its differences are accepted, it may be left once more
+        self._keeper.problems.pop(execution_id, None)
+        self._keeper.look()
         if answer.outcome == "refused":
             raise Refused(answer.text)
         return answer
@@ -281,162 +261,6 @@ class Engine:
         _, state = new_execution("preview", [fresh, *copied])
         return await self.submit(fresh, blobs, copied, kind.open(fresh, state))
 
-    # ---- driving ------------------------------------------------------------------------------------------------
-
-    def _drive(self, driver: Driver) -> None:
-        execution_id = driver.state.id
-        self._drivers[execution_id] = driver
-
-        async def drive() -> None:
-            try:
-                await driver.drive()
-            except Exception as error:
-                log.exception("the driver of %s failed", execution_id)
-                driver.problem = driver.problem or JournalError(f"its driver failed: {error!r}")
-            finally:
-                self._drivers.pop(execution_id, None)
-                if driver.state.is_ended:
-                    self._family.discard(execution_id)
-                if driver.problem is not None and not isinstance(driver.problem, Fenced):
-                    await self._set_aside(execution_id, driver.problem)
-                    self._remember_problem(execution_id, driver.problem)
-                self.services.feed.notify(execution_id)
-                if self._some_wait:
-                    self._look_now.set()
-
-        task = asyncio.get_running_loop().create_task(drive(), name=f"holdfast-drive {execution_id}")
-        self._driving.add(task)
-        task.add_done_callback(self._driving.discard)
-
-    async def _set_aside(self, execution_id: str, problem: HoldfastError) -> None:
-        """A damaged execution is quarantined; one that could not be written may still be held on disk by us."""
-        if isinstance(problem, StoreCorrupted):
-            with suppress(JournalError):
-                await self.services.store.quarantine(execution_id, str(problem))
-        self._strays_possible = True
-
-    def _remember_problem(self, execution_id: str, problem: HoldfastError) -> None:
-        if len(self._problems) >= PROBLEMS_KEPT:
-            self._problems.clear()
-        self._problems[execution_id] = problem
-
-    # ---- keeping ------------------------------------------------------------------------------------------------
-
-    async def _keep(self) -> None:
-        """Notice what others wrote, whose time has come, and who died."""
-        loop, pace = asyncio.get_running_loop(), self.services.pace
-        seen, swept = -1, float("-inf")
-        while not self._closing:
-            try:
-                changes = self.services.store.changes()
-                asked = self._look_now.is_set()
-                self._look_now.clear()
-                changed, seen = changes != seen, changes
-                if changed:
-                    self.services.feed.notify_others(self._drivers)
-                    await self._deliver()
-                self.services.feed.refresh()
-                self._mind_the_clock()
-                if asked or loop.time() - swept > (pace.sweep_changed_s if changed else pace.sweep_s):
-                    swept = loop.time()
-                    await self._sweep()
-            except JournalError as error:
-                log.warning("the journal cannot be read: %s", error)
-            except Exception:
-                log.exception("the keeper stumbled")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pace.look_s):
-                    await self._look_now.wait()
-
-    def _mind_the_clock(self) -> None:
-        """A clock that was set forward, or a laptop that slept: what is due by now need not wait for its timer."""
-        ahead_s = self.services.clock.now_us() / 1e6 - asyncio.get_running_loop().time()
-        jumped = ahead_s - self._clock_ahead_s > CLOCK_JUMP_S
-        self._clock_ahead_s = ahead_s
-        if jumped:
-            for driver in list(self._drivers.values()):
-                driver.poke()
-
-    async def _deliver(self) -> None:
-        if not self._drivers:
-            return
-        commands = await self.services.store.pending()
-        if len(commands) >= PENDING_PAGE:  # others have piled up; ask for ours alone
-            commands = await self.services.store.pending(list(self._drivers))
-        for command in commands:
-            driver = self._drivers.get(command.execution_id)
-            if driver is not None:
-                driver.deliver([command])
-
-    async def _sweep(self) -> None:
-        """Take up what should be driven and is not."""
-        if self._recover == "none" and not self._family:
-            return
-        holders = await self.services.store.drivers()
-        dead = [driver for driver in holders if driver != self.services.driver and self._liveness.is_dead(driver)]
-        limit = min(SWEEP_MAX, self._slots.free)
-        self._some_wait = limit <= 0
-        if limit <= 0:
-            return
-        mine = [self.services.driver] if self._look_for_strays(holders) else []
-        # What is left alone, or driven here already, must not hide what is not.
-        most = SWEEP_MAX + len(self._left) + len(self._problems) + (len(self._drivers) if mine else 0)
-        due = await self.services.store.claimable(self.services.clock.now_us(), ["", *dead, *mine], most)
-        wanted = [head for head in due if self._wants(head)]
-        # Before they are taken up: whatever goes wrong there may leave new strays.
-        self._strays_possible = any(head.driver == self.services.driver for head in wanted)
-        taken = await asyncio.gather(*(self._adopt(head) for head in wanted[:limit]))
-        self._some_wait = len(wanted) > limit
-        if any(taken) and len(due) == most:
-            self._look_now.set()  # there may be more
-
-    def _look_for_strays(self, holders: Sequence[str]) -> bool:
-        """Whether there may be executions that this process holds on disk and does not drive.
-
-        A write that failed may have been written after all, and may even arrive after the error did.
-        """
-        now = asyncio.get_running_loop().time()
-        if not self._strays_possible and now - self._strays_looked < STRAYS_S:
-            return False
-        self._strays_looked = now
-        return self.services.driver in holders
-
-    def _wants(self, head: Head) -> bool:
-        if head.id in self._drivers or head.id in self._left or self._closing:
-            return False
-        problem = self._problems.get(head.id)
-        if problem is not None and not isinstance(problem, StoreUnavailable) and not head.driver:
-            return False  # it was let go of here, and would only be let go of again; a disk may be well by now
-        if self.services.is_in_hand(head.id):
-            return False  # not a stray: its driver is only just being made
-        if self._recover == "all":
-            return True
-        if head.parent_id in self._family:
-            self._family.add(head.id)
-        return self._recover == "family" and head.id in self._family
-
-    async def _adopt(self, head: Head) -> bool:
-        if self.services.is_in_hand(head.id) or head.id in self._drivers:
-            return False  # somebody here was quicker
-        try:
-            with self.services.in_hand(head.id):
-                taken = await take(self.services, head)
-        except StoreUnavailable as error:
-            self._strays_possible = True
-            log.warning("execution %s cannot be taken up now: %s", head.id, error)
-            return False
-        except HoldfastError as error:
-            self._left[head.id] = str(error)
-            self._remember_problem(head.id, error)
-            self.services.feed.notify(head.id)
-            log.info("execution %s is left as it is: %s", head.id, error)
-            return False
-        if taken is None or taken.program is None:
-            return False
-        self._problems.pop(head.id, None)
-        self._drive(Driver(self.services, taken.log, taken.program, Slot(self._slots)))
-        return True
-
     # ---- closing ------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
@@ -444,15 +268,10 @@ class Engine:
         if self._closing:
             return
         self._closing = True
-        self._look_now.set()
-        if self._keeper is not None:
-            await self._keeper
+        await self._keeper.stop()
         if self._submitting:
             await asyncio.wait(set(self._submitting))
-        drivers = list(self._drivers.values())
-        await asyncio.gather(*(driver.shut() for driver in drivers))
-        if self._driving:
-            await asyncio.wait(set(self._driving))
+        await self._keeper.shut()
         with suppress(JournalError):
             await self.services.writer.close()
         self._liveness.release(self.services.driver)

@@ -18,20 +18,15 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.core import events as ev
-from holdfast.core.errors import InvalidCall, Suspended
+from holdfast.core.errors import Suspended
 from holdfast.core.execution import Step
 from holdfast.core.failure import (
     AskForCorrection,
-    Decision,
     Doubt,
     Failure,
     FallBack,
     GiveUp,
     Means,
-    RefreshAndRetry,
-    RetryLater,
-    RunReduced,
-    Tally,
     decide,
     describe,
 )
@@ -40,6 +35,7 @@ from holdfast.core.policy import LOSSES_MAX, RUN_AHEAD_EVENTS_MAX, Effect
 from holdfast.engine import waiting
 from holdfast.engine.attempt import AnsweredLate, invoke, reduced, refresh, verified
 from holdfast.engine.program import Outcome, StepCall
+from holdfast.engine.reckoning import doubtful, doubts, edited, losses, retrying, tally
 from holdfast.engine.requests import ask_for_approval, ask_for_correction, ask_in_doubt, denied
 from holdfast.journal.store import CacheItem
 from holdfast.tools.call import Call, DidNotHappen
@@ -122,7 +118,7 @@ class _Runner:
             if asked.remedy == "granted":
                 edits = await self.run.value(asked.data) if asked.data else None
                 shown = await self.run.value(asked.request.arguments)  # what was agreed to, and nothing else
-                await self._attempt(step, _edited(shown, edits))
+                await self._attempt(step, edited(shown, edits))
             else:
                 self._fail(step, denied(asked.remedy, asked.by, asked.why), by=asked.by)
         else:
@@ -151,7 +147,7 @@ class _Runner:
         if step.status == "running" and step.effect == "once":
             why = "its process ended while it ran"
             self.run.append(ev.StepInDoubt(at=self.run.now_us(), path=step.path, why=why, attempt=step.attempt))
-        elif step.status == "running" and _losses(step) >= LOSSES_MAX:
+        elif step.status == "running" and losses(step) >= LOSSES_MAX:
             self._give_up_after_losses(step)
         else:
             await self._attempt(step, await self._arguments_of(step))
@@ -173,14 +169,14 @@ class _Runner:
         if step.request_id:
             await waiting.answer(self.run, step)
             await self._remedy(step)
-        elif policy != "fail" and (self._lives_on(step) or _doubts(step) > self._means(tool, "once").retries()):
+        elif policy != "fail" and (self._lives_on(step) or doubts(step) > self._means(tool, "once").retries()):
             ask_in_doubt(self.run, self.call, step)  # no check and no policy can tell, or it would go on for ever
         elif policy == "verify" and tool.can_verify:
             await self._verify(step)
         elif policy == "retry":
             await self._attempt(step, await self._arguments_of(step))
         elif policy == "fail":
-            self._fail(step, Failure(category="unknown", message=_doubtful(step), happened="unknown"))
+            self._fail(step, Failure(category="unknown", message=doubtful(step), happened="unknown"))
         else:
             ask_in_doubt(self.run, self.call, step)
 
@@ -325,7 +321,7 @@ class _Runner:
     ) -> None:
         run, call = self.run, self.call
         step = run.state.steps[call.path]
-        decision = decide(failure, self._means(tool, effect), _tally(step), run.services.dice.random())
+        decision = decide(failure, self._means(tool, effect), tally(step), run.services.dice.random())
         at = run.now_us()
         match decision:
             case Doubt():
@@ -335,7 +331,7 @@ class _Runner:
             case GiveUp():
                 self._fail(step, failure, started_at=started_at, duration_us=duration_us)
             case _:
-                run.append(_retrying(step, decision, failure, at, started_at, duration_us))
+                run.append(retrying(step, decision, failure, at, started_at, duration_us))
 
     def _means(self, tool: Tool[..., Any], effect: Effect) -> Means:
         return Means(
@@ -387,15 +383,15 @@ class _Runner:
                 self._complete(step, data if data is not None else b"null", asked.by)
             case "again":
                 base = await self._arguments_of(step)
-                await self._attempt(step, _edited(base, data))
+                await self._attempt(step, edited(base, data))
             case "skip":
                 reason = f"skipped by {asked.by}" if asked.by else "skipped by a person"
                 self.run.append(ev.StepSkipped(at=self.run.now_us(), path=step.path, reason=reason, by=asked.by))
             case "fallback":
-                failure = step.failure or Failure(category="unknown", message=_doubtful(step))
-                self.run.append(_retrying(step, FallBack(step.fallback), failure, self.run.now_us()))
+                failure = step.failure or Failure(category="unknown", message=doubtful(step))
+                self.run.append(retrying(step, FallBack(step.fallback), failure, self.run.now_us()))
             case _:
-                failure = step.failure or Failure(category="unknown", message=_doubtful(step), happened="unknown")
+                failure = step.failure or Failure(category="unknown", message=doubtful(step), happened="unknown")
                 self._fail(step, failure, by=asked.by)
 
     def _complete(self, step: Step, output: bytes, by: str = "") -> None:
@@ -417,68 +413,6 @@ _MOVES: dict[str, _Move] = {
     "interrupted": _Runner.again_after_loss,
     "in_doubt": _Runner.settle_doubt,
 }
-
-
-def _retrying(
-    step: Step, decision: Decision, failure: Failure, at: int, started_at: int = 0, duration_us: int = 0
-) -> ev.StepRetrying:
-    delay_s = decision.delay_s if isinstance(decision, RetryLater) else 0.0
-    return ev.StepRetrying(
-        at=at,
-        path=step.path,
-        failure=failure,
-        due_at=at + int(delay_s * 1e6),
-        attempt=step.attempt,
-        started_at=started_at,
-        duration_us=duration_us,
-        fallback=decision.index + 1 if isinstance(decision, FallBack) else step.fallback,
-        reduced=step.reduced or isinstance(decision, RunReduced),
-        refreshed=step.refreshed or isinstance(decision, RefreshAndRetry),
-    )
-
-
-def _tally(step: Step) -> Tally:
-    return Tally(
-        retries=step.retries,
-        rate_limit_waits=step.rate_limit_waits,
-        reduced=step.reduced,
-        refreshed=step.refreshed,
-        fallbacks_used=step.fallback,
-    )
-
-
-def _losses(step: Step) -> int:
-    """Attempts in a row that ended with their process."""
-    count = 1  # the one that has just been found without an outcome
-    for attempt in reversed(step.attempts[:-1]):
-        if attempt.outcome != "lost":
-            break
-        count += 1
-    return count
-
-
-def _doubts(step: Step) -> int:
-    """Attempts in a row of which nobody knows what became."""
-    count = 0
-    for attempt in reversed(step.attempts):
-        if attempt.outcome not in ("unknown", "lost"):
-            break
-        count += 1
-    return count
-
-
-def _doubtful(step: Step) -> str:
-    return f"it may or may not have happened ({step.reason})"
-
-
-def _edited(arguments: bytes, changes: bytes | None) -> bytes:
-    """The arguments with a person's changes laid over them."""
-    if changes is None:
-        return arguments
-    base, edits = msgspec.json.decode(arguments), msgspec.json.decode(changes)
-    if not isinstance(base, dict) or not isinstance(edits, dict):
-        raise InvalidCall("edited arguments must be a mapping of names to values")
-    return msgspec.json.encode({**cast("dict[str, Any]", base), **cast("dict[str, Any]", edits)})
 
 
 async def _diverged(run: Driver, call: StepCall, step: Step, digest: str, asked: bytes) -> None:

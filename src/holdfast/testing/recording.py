@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.errors import JournalError
+from holdfast.core.suggest import quoted
 from holdfast.engine.engine import Engine
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.codec import CHAIN_START, Row, decode, verify
@@ -45,14 +46,15 @@ class RecordingFile(msgspec.Struct, frozen=True, kw_only=True, tag_field="holdfa
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A step for which the new code asks otherwise than the recorded code did."""
+    """A step for which the new code asks otherwise than the recorded code did; without a path, the whole program."""
 
     path: str
     recorded: str
     attempted: str
 
     def __str__(self) -> str:
-        return f"step {self.path}\n    recorded:  {self.recorded}\n    attempted: {self.attempted}"
+        where = f"step {self.path}" if self.path else "the program"
+        return f"{where}\n    recorded:  {self.recorded}\n    attempted: {self.attempted}"
 
 
 class NewStep(msgspec.Struct, frozen=True):
@@ -67,15 +69,17 @@ class NewStep(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, kw_only=True):
-    """`ended` is how the replay ended: completed, failed, or unfinished when it came to a new step.
+    """`ended` is how the replay ended: completed, failed, or unfinished when it came to a step without an outcome.
 
-    `left_out` are recorded steps for which the new code no longer asks; known only if it came to its end.
+    `open_steps` are recorded and have no outcome yet; `new_steps` were never recorded. `left_out` are recorded steps
+    for which the new code no longer asks, or not before it comes to a new step.
     """
 
     recorded: str
     ended: str
     divergences: list[Difference] = []
     new_steps: list[NewStep] = []
+    open_steps: list[NewStep] = []
     left_out: list[str] = []
     results: tuple[Any, Any] = (None, None)
 
@@ -91,7 +95,9 @@ class Replayed(msgspec.Struct, kw_only=True):
     def __str__(self) -> str:
         lines = [f"diverged at {difference}" for difference in self.divergences]
         lines += [f"would take a new step: {step}" for step in self.new_steps]
-        lines += [f"no longer asks for the recorded step {path}" for path in self.left_out]
+        lines += [f"goes on with the open step {step}" for step in self.open_steps]
+        before = ", or not before the new one" if self.new_steps else ""
+        lines += [f"no longer asks for the recorded step {path}{before}" for path in self.left_out]
         if self.ended != "unfinished" and (self.recorded, self.results[0]) != (self.ended, self.results[1]):
             was, now = (_shown(result) for result in self.results)
             lines += [f"ended otherwise\n    recorded:  {self.recorded} {was}\n    now:       {self.ended} {now}"]
@@ -138,8 +144,10 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 def read_recording(given: bytes | str | Path) -> Recording:
-    """From its bytes, or from the file they were written to."""
-    place = "this" if isinstance(given, bytes) else str(given)
+    """From its bytes or its text, or from the file they were written to."""
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        given = given.encode()
+    place = "this" if isinstance(given, bytes) else quoted(str(given))
     try:
         body = given if isinstance(given, bytes) else Path(given).read_bytes()
         version = msgspec.json.decode(body, type=_Versioned).version
@@ -150,7 +158,7 @@ def read_recording(given: bytes | str | Path) -> Recording:
         verify(rows, 0, CHAIN_START)
         events = [decode(row) for row in rows]
     except OSError as error:
-        raise LabError(f"{place} cannot be read: {error.strerror}") from None
+        raise LabError(f"the recording {place} cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise LabError(f"{place} is not a recording ({error}); make one with holdfast.testing.record") from None
     except JournalError as error:

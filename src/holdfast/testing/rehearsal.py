@@ -28,7 +28,9 @@ from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.fakes import Fake, FakeOptions
 from holdfast.testing.lab.steps import AnyTool
 from holdfast.testing.recording import Recording, Replayed
-from holdfast.testing.rehearsal_steps import Notes, RehearsedKind
+from holdfast.testing.rehearsal_notes import Notes
+from holdfast.testing.rehearsal_plans import Written, changed_steps, removed_steps
+from holdfast.testing.rehearsal_steps import RehearsedKind
 from holdfast.testing.virtual import VirtualClock, VirtualLoop
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.registry import Registry
@@ -56,7 +58,8 @@ class Rehearsal:
             self._registry.add(tool)
         for function in functions:
             self._registry.add_function(function)
-        self.notes = Notes(recording.events)
+        self.notes = Notes(recording.events, self._registry.really_has)
+        self._removed: list[str] = []
 
     async def run(self) -> Replayed:
         engine = self._make_engine(max(event.at for event in self._recording.events))
@@ -95,9 +98,19 @@ class Rehearsal:
         for name in _tools_named_in(document):
             self._registry.get(name)
         prepared = engine.preparer.prepare(subject, msgspec.json.decode(recorded.inputs))
+        self._compare_programs(engine, recorded.program, prepared.program)
         return msgspec.structs.replace(
             recorded, program=prepared.program, engine=prepared.engine, folder=prepared.folder, tools={}, hold=False
         )
+
+    def _compare_programs(self, engine: AssembledEngine, recorded: ev.Program, new: ev.Program) -> None:
+        if (recorded.kind, recorded.name) != (new.kind, new.name):
+            self.notes.differs("", f"{recorded.kind} {recorded.name}", f"{new.kind} {new.name}")
+        if recorded.kind == new.kind == "plan":
+            was, now = (_written(engine, program) for program in (recorded, new))
+            for changed in changed_steps(was, now, self.notes.paths):
+                self.notes.differs(*changed)
+            self._removed = removed_steps(was, now, self.notes.paths)
 
     def _without_end(self, created: ev.TaskCreated) -> list[ev.Event]:
         events: list[ev.Event] = [created, *self._recording.events[1:]]
@@ -128,7 +141,8 @@ class Rehearsal:
             ended=ended,
             divergences=self.notes.divergences,
             new_steps=self.notes.new_steps,
-            left_out=self.notes.left_out() if ended != "unfinished" else [],
+            open_steps=self.notes.open_steps,
+            left_out=list(dict.fromkeys([*self._removed, *self.notes.left_out()])),
             results=(was, now),
         )
 
@@ -147,10 +161,23 @@ class Rehearsal:
 class _Everything(Registry):
     """A registry that has every tool anybody asks for: they are never called, so their names are enough."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._made_up: set[str] = set()
+
+    def really_has(self, name: str) -> bool:
+        return name in self.names() and name not in self._made_up
+
     def get(self, name: str) -> AnyTool:
         if name not in self.names():
+            self._made_up.add(name)
             self.add(Fake(name, None, FakeOptions()).tool_for())
         return super().get(name)
+
+
+def _written(engine: AssembledEngine, program: ev.Program) -> Written:
+    document = msgspec.json.decode(program.source)
+    return Written(engine.preparer.read(document, check_tools=False), document)
 
 
 def _tools_named_in(document: Any) -> Iterator[str]:

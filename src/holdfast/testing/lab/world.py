@@ -258,7 +258,7 @@ class LabEngine(AssembledEngine):
 
     def look(self) -> None:
         """Look around now: something was written, or somebody's time has come."""
-        self._look_now.set()
+        self._keeper.look()
 
 
 class LabStore:

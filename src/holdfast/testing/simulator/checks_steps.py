@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import Any
-
-import msgspec
+from collections.abc import Iterator
 
 from holdfast.core import events as ev
 from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES
 from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.history import Called, Saw
-from holdfast.testing.simulator.witness import Fact, Story, Testimony
-
-_TASK_ENDS = (ev.TaskCompleted, ev.TaskError, ev.TaskStopped)
-_BRAVE = {"pay_bravely", "pay_checked"}  # tools whose policy allows another attempt after a doubt
+from holdfast.testing.simulator.witness import Story, Testimony
 
 
 def _calls(told: Testimony, phase: str = "called") -> Iterator[tuple[Story, Called]]:
@@ -45,65 +38,6 @@ def each_attempt_calls_its_tool_once(case: Case) -> Iterator[str]:
         for attempt, count in tried.items():
             if count > 1:
                 yield f"{execution_id} {path}: attempt {attempt} called its tool {count} times"
-
-
-def a_once_step_runs_again_only_when_allowed(case: Case) -> Iterator[str]:
-    """Between two attempts of a `once` step stands a failure without effect, a written retry, a policy or a person."""
-    for story in case.told.stories.values():
-        for path in dict.fromkeys(event.path for _, event in story.events(ev.StepStarted)):
-            facts = [*story.of_path(path), *_answers(story, path)]
-            facts.sort(key=lambda fact: fact.seq)
-            starts = [(fact, event) for fact, event in story.events(ev.StepStarted) if event.path == path]
-            for (one, started), (other, _) in pairwise(starts):
-                between = [fact.event for fact in facts if one.seq < fact.seq < other.seq]
-                if started.effect == "once" and started.kind == "tool" and not _is_allowed(started, between):
-                    yield f"{story.id} {path}: attempt {started.attempt} (event {one.seq}) was followed by another"
-
-
-def _answers(story: Story, path: str) -> list[Fact]:
-    asked = {
-        event.request.id
-        for _, event in story.events(ev.RequestOpened, ev.ApprovalRequested)
-        if event.request.path == path
-    }
-    return [fact for fact, event in story.events(ev.RequestAnswered, ev.ApprovalGranted) if event.request_id in asked]
-
-
-def _is_allowed(started: ev.StepStarted, between: Sequence[ev.Event]) -> bool:
-    for event in between:
-        match event:
-            case ev.StepRetrying() if event.failure.happened in ("nothing", "known"):
-                return True
-            case ev.RequestAnswered() if event.remedy in ("again", "fallback"):
-                return True
-            case ev.StepInDoubt() if started.tool in _BRAVE:
-                return True
-            case ev.StepInterrupted():
-                return True  # cut off before its tool was called, or the next check says so
-            case _:
-                pass
-    return False
-
-
-def what_is_unknown_is_in_doubt(case: Case) -> Iterator[str]:
-    """A `once` attempt that was cut off or whose answer was lost is never retried or failed as if nothing had been."""
-    for story in case.told.stories.values():
-        for fact, event in story.events(ev.StepRetrying, ev.StepInterrupted):
-            calls = case.told.calls.get((story.id, event.path), [])
-            mine = [call for call in calls if call.attempt == event.attempt and call.effect == "once"]
-            if not any(call.phase == "called" and call.at_us <= fact.at_us for call in mine):
-                continue
-            if isinstance(event, ev.StepInterrupted):
-                yield f"{story.id} {event.path}: event {fact.seq} says interrupted, but its once tool had been called"
-            elif event.failure.happened == "unknown" and not _was_doubted(story, event, fact.seq):
-                yield f"{story.id} {event.path}: event {fact.seq} tries again though nobody knows what happened"
-
-
-def _was_doubted(story: Story, event: ev.StepRetrying, before: int) -> bool:
-    return any(
-        isinstance(fact.event, ev.StepInDoubt) and fact.event.attempt == event.attempt and fact.seq < before
-        for fact in story.of_path(event.path)
-    )
 
 
 def intents_are_durable_before_effects(case: Case) -> Iterator[str]:
@@ -137,11 +71,16 @@ def keys_are_one_per_step(case: Case) -> Iterator[str]:
 
 
 def nothing_begins_after_the_end(case: Case) -> Iterator[str]:
-    """Whoever wrote an execution's end calls no tool for it afterwards."""
+    """Whoever wrote an execution's end, or took it up after that, calls no tool for it."""
     for story, call in _calls(case.told):
-        for fact, _ in story.events(*_TASK_ENDS):
-            if fact.process == call.process and fact.at_us < call.at_us:
-                yield f"{story.id} {call.path}: called at {call.at_us} µs, after the end at {fact.at_us} µs"
+        end = story.end()
+        if end is None or end.at_us >= call.at_us:
+            continue
+        knows = end.process == call.process or any(
+            hold.process == call.process and hold.from_us >= end.at_us for hold in story.holds
+        )
+        if knows:
+            yield f"{story.id} {call.path}: called at {call.at_us} µs, after the end at {end.at_us} µs"
 
 
 def nothing_begins_while_held(case: Case) -> Iterator[str]:
@@ -171,9 +110,7 @@ def recorded_outputs_are_what_tools_answered(case: Case) -> Iterator[str]:
             if event.by or event.cached or not calls:
                 continue
             answers = [call.output for call in calls if call.phase == "answered" and call.attempt == event.attempt]
-            output: Any = msgspec.json.decode(event.output)
-            if isinstance(output, dict):
-                continue  # a large value: its blob is checked when it is read
+            output = case.value(event.output)
             if output not in answers and not str(output).startswith("found "):
                 yield f"{story.id} {event.path}: event {fact.seq} records {output!r}, its tool answered {answers!r}"
 
@@ -186,9 +123,17 @@ def a_replay_sees_what_was_recorded(case: Case) -> Iterator[str]:
             continue  # it was taken over and does not know it yet; nothing it does is recorded
         for fact in story.of_path(line.path):
             if isinstance(fact.event, ev.StepCompleted) and fact.at_us < line.at_us:
-                recorded = msgspec.json.decode(fact.event.output)
-                if recorded != line.output and not isinstance(recorded, dict):
+                recorded = case.value(fact.event.output)
+                if recorded != line.output:
                     yield f"{story.id} {line.path}: recorded {recorded!r}, the program was given {line.output!r}"
+    for story in case.told.stories.values():
+        end = story.end()
+        if end is not None and isinstance(end.event, ev.TaskCompleted):
+            done = {event.path for _, event in story.events(ev.StepCompleted, ev.StepSkipped)}
+            seen = (line for line in case.played.history.of(Saw) if line.execution_id == story.id)
+            for line in seen:
+                if line.process == end.process and line.path not in done and line.at_us <= end.at_us:
+                    yield f"{story.id} {line.path}: the program was given {line.output!r}, and nothing was recorded"
 
 
 def a_list_of_items_is_made_once(case: Case) -> Iterator[str]:
@@ -204,8 +149,6 @@ def a_list_of_items_is_made_once(case: Case) -> Iterator[str]:
 CHECKS: tuple[Check, ...] = (
     a_completed_step_never_runs_again,
     each_attempt_calls_its_tool_once,
-    a_once_step_runs_again_only_when_allowed,
-    what_is_unknown_is_in_doubt,
     intents_are_durable_before_effects,
     keys_are_one_per_step,
     nothing_begins_after_the_end,

@@ -1,8 +1,9 @@
 """The simulated store: one shared truth, and one port per process through which it is slow, fails, or answers too late.
 
 A commit travels, takes effect, and travels back; a process that dies on the way there has written nothing, one that
-dies on the way back has written without knowing it. What was still in the writer's batch is gone either way: that is
-what a power cut leaves of a log that is synced before anybody is told.
+dies on the way back has written without knowing it. What was still in the writer's batch is gone either way. A power
+cut is the death of all processes at once: a commit that nobody was told of is there whole or not at all. What a disk
+makes of a commit that it has begun and not yet synced is shown elsewhere, on the real store.
 """
 
 from __future__ import annotations
@@ -35,9 +36,6 @@ class DiskWeather(msgspec.Struct, kw_only=True):
     lost_after: float = 0.0  # fails, but it was written all the same
     late: float = 0.0  # fails, and is written some time after everybody heard that it was not
     read_fails: float = 0.0
-
-    def is_fair(self) -> bool:
-        return self == FAIR
 
 
 FAIR = DiskWeather()

@@ -13,7 +13,8 @@ import msgspec
 from holdfast.core.commands import Answer
 from holdfast.journal.store import Write, Written
 
-Phase = Literal["called", "happened", "answered", "raised", "cut"]
+Phase = Literal["called", "happened", "answered", "raised", "cut", "verified"]
+Tells = Literal["", "nothing", "known", "unknown"]
 
 
 class Line(msgspec.Struct, kw_only=True, tag_field="what", omit_defaults=True):
@@ -30,7 +31,11 @@ class Committed(Line, tag="committed"):
 
 
 class Called(Line, tag="tool"):
-    """A moment of a tool call: it began, its effect happened in the world, it answered, raised or was cut off."""
+    """A moment of a tool call: it began, its effect happened in the world, it answered, raised or was cut off.
+
+    `ending` is the call's fate, and `tells` what whoever hears of a raised error may conclude from it: this is the
+    truth, whatever the engine makes of it. `notes` is what the attempt was handed, `value` what it was called with.
+    """
 
     phase: Phase
     tool: str
@@ -40,6 +45,10 @@ class Called(Line, tag="tool"):
     attempt: int
     key: str
     output: Any = None
+    ending: str = ""
+    tells: Tells = ""
+    notes: Any = None
+    value: Any = None
 
 
 class Saw(Line, tag="saw"):
@@ -66,7 +75,6 @@ class Ordered(Line, tag="ordered"):
     execution_id: str
     verb: str
     answer: Answer | None = None
-    error: str = ""
 
 
 class HandedIn(Line, tag="handed_in"):
@@ -88,13 +96,25 @@ class Fault(Line, tag="fault"):
     text: str
 
 
+class ClockSet(Line, tag="clock"):
+    """From now on this machine's clock is off by so much."""
+
+    offset_us: int
+
+
+class LeftAlone(Line, tag="left_alone"):
+    """Peace has lasted for `for_s` seconds, and nobody has done anything yet: what could go on by itself has."""
+
+    for_s: float
+
+
 class Trouble(Line, tag="trouble"):
     """Something that should not be seen at all: an error that escaped, a log message of the engine about itself."""
 
     text: str
 
 
-AnyLine = Committed | Called | Saw | Watched | Ordered | HandedIn | Returned | Fault | Trouble
+AnyLine = Committed | Called | Saw | Watched | Ordered | HandedIn | Returned | Fault | ClockSet | LeftAlone | Trouble
 
 
 class History:

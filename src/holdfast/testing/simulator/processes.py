@@ -67,7 +67,7 @@ class _Turn:
 class Process:
     """One operating system process, as far as the engine can tell."""
 
-    def __init__(self, loop: SimulatedLoop, name: str, kill_at_turn: int | None = None) -> None:
+    def __init__(self, loop: SimulatedLoop, name: str) -> None:
         self.name = name
         self.is_alive = True
         self.is_frozen = False
@@ -75,7 +75,7 @@ class Process:
         self.tasks: list[asyncio.Task[Any]] = []
         self.when_killed: Callable[[], None] = lambda: None
         self._loop = loop
-        self._kill_at_turn = kill_at_turn
+        self._kill_at_turn: int | None = None
         self._missed: list[_Turn] = []
         self._buried = False
 

@@ -42,7 +42,11 @@ def _steps(dice: Random, count: int, prefix: str) -> list[dict[str, Any]]:
     for number in range(count):
         step_id = f"{prefix}{number}"
         step = {"id": step_id, **_kind(dice, step_id)}
-        if dice.random() < 0.5 and steps:
+        if "for_each" in step and dice.random() < 0.4:
+            listing = {"id": f"{step_id}l", "tool": "listing", "timeout": TIME_LIMIT_S}
+            steps.append(listing)
+            step |= {"for_each": f"${{{{ steps.{listing['id']}.output }}}}", "needs": [listing["id"]]}
+        elif dice.random() < 0.5 and steps:
             step["needs"] = sorted({dice.choice(steps)["id"] for _ in range(dice.randint(1, 2))})
         elif dice.random() < 0.3:
             step["needs"] = []
@@ -79,6 +83,8 @@ def _kind(dice: Random, step_id: str) -> dict[str, Any]:
 
 def _tool(dice: Random) -> dict[str, Any]:
     step: dict[str, Any] = {"tool": dice.choice(TOOLS), "timeout": TIME_LIMIT_S}
+    if dice.random() < 0.3:
+        step["with"] = {"value": dice.randint(0, 9)}
     if dice.random() < 0.1:
         step["tool"] = "ask_first"
     if dice.random() < 0.3:
@@ -152,10 +158,10 @@ async def _perform(ctx: Context, name: str, kind: str, rest: list[Any], see: See
             return await ctx.wait_for(rest[0], timeout=rest[1], name=name)
         case "ask":
             return await ctx.ask("what now?", name=name)
-        case "now":
-            return ctx.now().isoformat()
-        case "random":
-            return ctx.random()
+        case "now" | "random":
+            output = round(ctx.now().timestamp() * 1e6) if kind == "now" else ctx.random()
+            see(ctx.id, _numbered(ctx, kind), output)
+            return output
         case "gather":
             return await ctx.gather(*(_branch(script, see) for script in rest))
         case "try":
@@ -166,6 +172,13 @@ async def _perform(ctx: Context, name: str, kind: str, rest: list[Any], see: See
         case _:
             child = await ctx.start("play" if kind == "child" else rest[0], _inputs(kind, rest), name=name)
             return await child.result()
+
+
+def _numbered(ctx: Context, name: str) -> str:
+    """The path of the step that was just asked for without a name."""
+    path = f"{ctx._scope}{name}"  # pyright: ignore[reportPrivateUsage] -- the path, as recorded
+    count = ctx._seen.get(path, 1)  # pyright: ignore[reportPrivateUsage]
+    return path if count == 1 else f"{path}~{count}"
 
 
 def _inputs(kind: str, rest: list[Any]) -> dict[str, Any]:

@@ -13,15 +13,16 @@ import msgspec
 from holdfast.testing.simulator.programs import random_plan, random_script
 
 FaultKind = Literal[
-    "kill", "power", "freeze", "zombie", "depose", "disk_fails", "disk_lies", "disk_late", "disk_slow", "clock"
-]
+    "kill", "power", "close", "freeze", "zombie", "depose",
+    "disk_fails", "disk_unsure", "disk_late", "disk_slow", "clock",
+]  # fmt: skip
 FAULTS: tuple[FaultKind, ...] = (
-    "kill", "kill", "kill", "power", "freeze", "zombie", "depose",
-    "disk_fails", "disk_lies", "disk_late", "disk_slow", "clock", "clock",
+    "kill", "kill", "kill", "power", "close", "close", "freeze", "zombie", "depose",
+    "disk_fails", "disk_unsure", "disk_late", "disk_slow", "clock", "clock",
 )  # fmt: skip
 VERBS = (
     "pause", "pause", "resume", "resume", "interrupt", "stop",
-    "approve", "deny", "answer", "resolve", "send", "send", "extend",
+    "approve", "approve", "deny", "answer", "resolve", "resolve", "send", "send", "extend", "retry",
 )  # fmt: skip
 WAR_S = 20.0  # how long things break; then there is peace
 
@@ -33,6 +34,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     script: list[Any] | None = None
     watched: bool = False
     twice: bool = False
+    hold: bool = False
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +97,7 @@ def _task(dice: Random, number: int) -> Task:
         "at_s": dice.random() * WAR_S / 2,
         "watched": dice.random() < 0.6,
         "twice": dice.random() < 0.2,
+        "hold": dice.random() < 0.05,
     }
     if dice.random() < 0.6:
         return Task(plan=random_plan(dice, f"plan{number}"), **common)

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.core.errors import HoldfastError
-from holdfast.testing.simulator import checks_journal, checks_outside, checks_steps
+from holdfast.testing.simulator import checks_journal, checks_once, checks_outside, checks_steps
 from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.play import Played
 from holdfast.testing.simulator.witness import testify
 
-CHECKS: dict[str, Check] = {
-    check.__name__: check for check in (*checks_journal.CHECKS, *checks_steps.CHECKS, *checks_outside.CHECKS)
-}
+_ROOMS = (checks_journal, checks_steps, checks_once, checks_outside)
+CHECKS: dict[str, Check] = {check.__name__: check for room in _ROOMS for check in room.CHECKS}
 
 
 class Violation(msgspec.Struct, frozen=True):

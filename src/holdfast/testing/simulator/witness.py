@@ -11,12 +11,13 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.core.commands import Answer, Command
-from holdfast.core.events import AnyEvent, Event
+from holdfast.core.events import AnyEvent, Event, TaskCompleted, TaskCreated, TaskError, TaskStopped
 from holdfast.journal.codec import Row, decode
 from holdfast.journal.store import Claim, Entry, Head, NewExecution
 from holdfast.testing.simulator.history import Called, Committed, History
 
 E = TypeVar("E", bound=Event)
+TASK_ENDS = (TaskCompleted, TaskError, TaskStopped)
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -49,6 +50,7 @@ class Story(msgspec.Struct):
     head: Head
     facts: list[Fact] = []
     holds: list[Hold] = []
+    born: int = 0  # events it was created with: a fork's are copies of what its origin did
     wrongs: list[tuple[str, str]] = []  # (check, what was wrong), noticed while writing down
 
     def holder(self, at_us: int) -> str:
@@ -62,6 +64,16 @@ class Story(msgspec.Struct):
         """The events of these kinds, each with its fact."""
         return [(fact, fact.event) for fact in self.facts if isinstance(fact.event, kinds)]
 
+    @property
+    def created(self) -> TaskCreated:
+        event = self.facts[0].event
+        assert isinstance(event, TaskCreated)
+        return event
+
+    def end(self) -> Fact | None:
+        """The fact that ended it."""
+        return next((fact for fact in self.facts if isinstance(fact.event, TASK_ENDS)), None)
+
     def of_path(self, path: str) -> list[Fact]:
         return [fact for fact in self.facts if getattr(fact.event, "path", None) == path]
 
@@ -69,7 +81,9 @@ class Story(msgspec.Struct):
 class Testimony(msgspec.Struct):
     stories: dict[str, Story] = {}
     commands: dict[str, Command] = {}
+    posted_us: dict[str, int] = {}  # when each command was
     answers: dict[str, list[tuple[int, Answer]]] = {}
+    blobs: dict[str, bytes] = {}
     calls: dict[tuple[str, str], list[Called]] = {}  # by execution and path
 
 
@@ -85,6 +99,7 @@ def testify(history: History) -> Testimony:
                     _claim(told.stories[write.execution_id], write, result.epoch, line)
                 case Command() if result.ok:
                     told.commands[write.id] = write
+                    told.posted_us.setdefault(write.id, line.at_us)
                 case Entry() if result.ok:
                     _append(told, write, line)
                     for answer in write.answers:
@@ -100,8 +115,9 @@ def testify(history: History) -> Testimony:
 def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
     if new.head.id in told.stories:
         return
-    story = Story(id=new.head.id, head=new.head)
+    story = Story(id=new.head.id, head=new.head, born=len(new.rows))
     told.stories[story.id] = story
+    told.blobs.update(new.blobs)
     if new.head.driver:
         story.holds.append(Hold(line.process, new.head.epoch, line.at_us))
     _write_down(story, new.rows, new.head.epoch, line)
@@ -124,10 +140,12 @@ def _append(told: Testimony, entry: Entry, line: Committed) -> None:
         text = f"{line.process} appended with epoch {entry.epoch} while the driver was {hold}"
         story.wrongs.append(("only_the_driver_appends", text))
     _write_down(story, entry.rows, entry.epoch, line)
+    told.blobs.update(entry.blobs)
     for new in entry.creates:
         _create(told, new, line)
     for command in entry.posts:
         told.commands.setdefault(command.id, command)
+        told.posted_us.setdefault(command.id, line.at_us)
     if entry.release and hold is not None:
         hold.to_us = line.at_us
 

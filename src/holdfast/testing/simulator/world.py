@@ -7,51 +7,32 @@ else out of a scenario does not change it. The ledger is what no engine can see 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from contextvars import Context
 from random import Random
 from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import (
-    HoldfastError,
-    InvalidCall,
-    Misconfigured,
-    NotPermitted,
-    RateLimited,
-    ResourceShort,
-    Suspended,
-    ToolError,
-    Transient,
-)
 from holdfast.core.policy import Effect
-from holdfast.testing.simulator.history import Called, History, Phase
+from holdfast.testing.simulator.history import Called, History, Phase, Tells
 from holdfast.testing.simulator.processes import Process
+from holdfast.testing.simulator.visits import AFTER_EFFECT, STRANGE, WITHOUT_EFFECT, Fate, visit
 from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, Verdict
 from holdfast.tools.tool import Tool, tool
 
-_WITHOUT_EFFECT: dict[str, Callable[[], BaseException]] = {
-    "unreachable": lambda: Transient("nobody there", without_effect=True),
-    "rate_limited": lambda: RateLimited("too many", retry_after_s=1.5),
-    "not_permitted": lambda: NotPermitted("not allowed"),
-    "misconfigured": lambda: Misconfigured("a setting is missing"),
-    "invalid": lambda: InvalidCall("that makes no sense"),
+# What each tool does in the world. The engine is told the same, and the checks do not ask the engine.
+EFFECTS: dict[str, Effect] = {
+    "look": "read",
+    "listing": "read",
+    "put": "idempotent",
+    "thrifty": "idempotent",
+    "pay": "once",
+    "pay_checked": "once",
+    "pay_bravely": "once",
+    "pay_or_fail": "once",
+    "ask_first": "once",
 }
-_AFTER_EFFECT: dict[str, Callable[[], BaseException]] = {
-    "lost_answer": lambda: Transient("the connection broke"),
-    "short": lambda: ResourceShort("no room"),
-    "known": lambda: ToolError("it came out wrong"),
-    "bug": lambda: ValueError("a bug in the tool"),
-    "cancels_itself": asyncio.CancelledError,
-}
-LISTED = 3  # items of the tool that lists things
-
-
-class Fate(msgspec.Struct, frozen=True):
-    ending: str = "ok"
-    before_s: float = 0.0
-    after_s: float = 0.0
+BULKY = 9_000  # characters: more than an event holds itself
 
 
 class World:
@@ -77,11 +58,20 @@ class World:
         pace = dice.choice((0.0, 0.01, 0.3, 2.0))
         ending = "ok"
         if dice.random() < self._trouble:
-            ending = dice.choice((*_WITHOUT_EFFECT, *_AFTER_EFFECT, "hangs", "stubborn", "lingers"))
-        return Fate(ending, dice.random() * pace, dice.random() * pace)
+            ending = dice.choice((*WITHOUT_EFFECT, *AFTER_EFFECT, *STRANGE))
+        before_s, after_s = dice.random() * pace, dice.random() * pace
+        return Fate(ending, before_s, after_s, bulky=dice.random() < 0.04, notes=dice.random() < 0.1)
 
     def truth(self, key: str) -> Verdict:
         return Happened(f"found {key}") if self.happened.get(key) else DidNotHappen()
+
+    def happen(self, line: Called) -> None:
+        self.happened[line.key] = self.happened.get(line.key, 0) + 1
+        self._history.write(msgspec.structs.replace(line, at_us=self.now_us(), phase="happened"))
+
+    def happen_later(self, line: Called, after_s: float) -> None:
+        """Somewhere else: whoever asked for it may be dead by then."""
+        self._loop.call_later(after_s, self.happen, line, context=Context())
 
 
 class Toolbox:
@@ -93,108 +83,92 @@ class Toolbox:
         self._history = history
 
     def tools(self) -> list[Tool[..., Any]]:
-        return [
-            self._make("look", "read"),
-            self._make("put", "idempotent"),
-            self._make("pay", "once"),
-            self._make("pay_checked", "once", in_doubt="verify", verify=self._verify),
-            self._make("pay_bravely", "once", in_doubt="retry"),
-            self._make("pay_or_fail", "once", in_doubt="fail"),
-            self._make("ask_first", "once", approval="shall we?"),
-            self._make("listing", "read"),
-            self._make("thrifty", "idempotent", reduce=_reduce, refresh=_refresh),
-        ]
+        options: dict[str, dict[str, Any]] = {
+            "pay_checked": {"in_doubt": "verify", "verify": self._verify},
+            "pay_bravely": {"in_doubt": "retry"},
+            "pay_or_fail": {"in_doubt": "fail"},
+            "ask_first": {"approval": "shall we?"},
+            "thrifty": {"reduce": _reduce, "refresh": _refresh},
+        }
+        return [self._make(name, effect, **options.get(name, {})) for name, effect in EFFECTS.items()]
 
     def _make(self, name: str, effect: Effect, **options: Any) -> Tool[..., Any]:
         @tool(name=name, effect=effect, **options)
         async def simulated(call: Call, value: Any = None) -> Any:
-            return await _Visit(self, name, effect, call).run()
+            return await visit(Desk(self, name, effect, call, value))
 
         return simulated
 
     async def _verify(self, call: Call, value: Any = None) -> Verdict:
         await asyncio.sleep(0.05)
+        verdict = self._world.truth(call.key)
         if Random(f"{call.key}/{call.attempt}").random() < 0.2 and not self._world.is_peaceful:
-            return Unknown()
-        return self._world.truth(call.key)
+            verdict = Unknown()
+        Desk(self, "pay_checked", "once", call, value).note("verified", type(verdict).__name__)
+        return verdict
 
     def fate(self, call: Call) -> Fate:
         return self._world.fate(call)
 
-    def happen(self, key: str) -> None:
-        if self._process.is_alive:
-            self._world.happened[key] = self._world.happened.get(key, 0) + 1
+    def write(self, line: Called) -> None:
+        if self._process.is_alive:  # nobody hears the dead
+            self._history.write(line)
 
-    def note(self, phase: Phase, name: str, effect: str, call: Call, output: Any = None) -> None:
-        if not self._process.is_alive:
-            return  # nobody hears the dead
-        self._history.write(
-            Called(
-                at_us=self._world.now_us(),
-                process=self._process.name,
-                phase=phase,
-                tool=name,
-                effect=effect,
-                execution_id=call.execution_id,
-                path=call.path,
-                attempt=call.attempt,
-                key=call.key,
-                output=output,
-            )
+    def line(self, phase: Phase, name: str, effect: str, call: Call) -> Called:
+        return Called(
+            at_us=self._world.now_us(),
+            process=self._process.name,
+            phase=phase,
+            tool=name,
+            effect=effect,
+            execution_id=call.execution_id,
+            path=call.path,
+            attempt=call.attempt,
+            key=call.key,
         )
 
+    def happen(self, line: Called) -> None:
+        if self._process.is_alive:
+            self._world.happen(line)
 
-class _Visit:
-    """One call of one tool."""
+    def happen_elsewhere(self, line: Called, after_s: float) -> None:
+        if self._process.is_alive:
+            self._world.happen_later(msgspec.structs.replace(line, process="world"), after_s)
 
-    def __init__(self, box: Toolbox, name: str, effect: str, call: Call) -> None:
+
+class Desk:
+    """Where one call is attended to: its fate, and where its moments are written down."""
+
+    def __init__(self, box: Toolbox, tool: str, effect: str, call: Call, value: Any) -> None:
         self._box = box
-        self._name = name
         self._effect = effect
-        self._call = call
-        self._fate = box.fate(call)
+        self._value = value
+        self.tool = tool
+        self.call = call
+        self.fate = box.fate(call)
 
-    async def run(self) -> Any:
-        self._note("called")
-        try:
-            await asyncio.sleep(self._fate.before_s)
-            refusal = _WITHOUT_EFFECT.get(self._fate.ending)
-            if refusal is not None:
-                self._note("raised")
-                raise refusal()
-            self._box.happen(self._call.key)
-            self._note("happened")
-            await asyncio.sleep(self._fate.after_s)
-            if self._fate.ending == "hangs":
-                await asyncio.get_running_loop().create_future()
-        except asyncio.CancelledError:
-            self._note("cut")
-            if self._fate.ending != "stubborn":
-                raise
-            await asyncio.sleep(3)
-        return self._answer()
+    def note(self, phase: Phase, output: Any = None, tells: Tells = "") -> None:
+        line = self._line(phase)
+        line.output, line.tells, line.ending = output, tells, self.fate.ending
+        if phase == "called":
+            line.notes, line.value = self.call.notes, self._value
+        self._box.write(line)
 
-    def _answer(self) -> Any:
-        failure = _AFTER_EFFECT.get(self._fate.ending)
-        if failure is not None:
-            self._note("raised")
-            raise failure()
-        if self._fate.ending == "lingers":
-            asyncio.get_running_loop().create_task(self._linger())
-        number = f"{self._call.path}#{self._call.attempt}"
-        output = [f"{number}.{item}" for item in range(LISTED)] if self._name == "listing" else number
-        self._note("answered", output)
-        return output
+    def happen(self) -> None:
+        self._box.happen(self._line("happened"))
 
-    async def _linger(self) -> None:
-        """Words after the answer: nobody should be harmed by them."""
-        await asyncio.sleep(0.5)
-        with suppress(HoldfastError, Suspended, asyncio.CancelledError):
-            self._call.progress(50, "still talking")
-            await self._call.note({"late": True})
+    def happen_elsewhere(self, after_s: float) -> None:
+        self._box.happen_elsewhere(self._line("happened"), after_s)
 
-    def _note(self, phase: Phase, output: Any = None) -> None:
-        self._box.note(phase, self._name, self._effect, self._call, output)
+    def answer(self) -> Any:
+        """What the tool answers: its step and attempt, so that everybody can tell whose answer it is."""
+        number = f"{self.call.path}#{self.call.attempt}"
+        if self.tool == "listing":
+            return [f"{number}.{item}" for item in range(3)]
+        return number + "." * BULKY if self.fate.bulky else number
+
+    def _line(self, phase: Phase) -> Called:
+        return self._box.line(phase, self.tool, self._effect, self.call)
 
 
 def _reduce(call: Call, value: Any = None) -> dict[str, Any]:

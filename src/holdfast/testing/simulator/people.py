@@ -1,0 +1,258 @@
+"""What people do in a scenario: hand in tasks, watch them, wait for their results, command them, answer questions.
+
+Everybody here is stubborn: an errand is tried on one machine after the other until one has done it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.core import events as ev
+from holdfast.core.errors import HoldfastError, InputInvalid, PlanInvalid
+from holdfast.core.execution import Execution
+from holdfast.core.lifecycle import ENDS
+from holdfast.engine.engine import Engine
+from holdfast.journal.store import Head, Query
+from holdfast.testing.simulator.history import HandedIn, Ordered, Returned, Trouble, Watched
+from holdfast.testing.simulator.hosts import Common, Host
+from holdfast.testing.simulator.programs import EVENTS
+from holdfast.testing.simulator.scenario import Order, Task
+from holdfast.tools.call import Happened
+
+TRIES_MAX = 60
+PATIENCE_S = 60.0  # for an errand that should be done at once
+AGAIN_MAX = 5  # how often a person tries the same thing before giving it up
+Errand = Callable[[Host], Awaitable[bool]]
+Arguments = Callable[[Engine], Awaitable[dict[str, Any]]]
+
+
+class People:
+    def __init__(self, common: Common, hosts: list[Host]) -> None:
+        self._common = common
+        self._hosts = hosts
+        self._loop = common.loop
+        self._ids: dict[int, str] = {}
+        self._said = 0
+        self.errands: list[asyncio.Task[Any]] = []
+
+    def aside(self, work: Any) -> None:
+        self.errands.append(self._loop.create_task(work))
+
+    async def insist(self, errand: Errand, first: int = 0, patience_s: float | None = PATIENCE_S) -> bool:
+        """Try an errand on one machine after the other, as somebody would who must get it done."""
+        for attempt in range(TRIES_MAX):
+            host = self._hosts[(first + attempt) % len(self._hosts)]
+            if host.is_up and await self.on(host, errand, patience_s):
+                return True
+            await asyncio.sleep(0.3)
+        return False
+
+    async def on(self, host: Host, errand: Errand, patience_s: float | None = PATIENCE_S) -> bool:
+        """Run an errand inside a machine's process, which may die under it."""
+
+        async def run() -> bool:
+            try:
+                return await errand(host)
+            except (PlanInvalid, InputInvalid) as error:
+                self.trouble(f"the scenario makes no sense: {error}")
+                return True
+            except HoldfastError:
+                return False
+            except Exception as error:
+                self.trouble(f"an errand met {error!r}")
+                return True
+
+        task, death = host.process.spawn(run()), self._loop.create_task(host.died.wait())
+        await asyncio.wait({task, death}, return_when=asyncio.FIRST_COMPLETED, timeout=patience_s)
+        death.cancel()
+        return task.done() and not task.cancelled() and task.result()
+
+    # ---- tasks --------------------------------------------------------------------------------------------------
+
+    async def hand_in(self, task: Task) -> None:
+        async def hand_in(host: Host) -> bool:
+            program, inputs = (task.plan, {}) if task.plan is not None else ("play", {"script": task.script})
+            key = f"task-{task.number}"
+            run = await host.engine.start(
+                program or {}, inputs=inputs, key=key, title=key, owner="client", hold=task.hold
+            )
+            self._write(HandedIn(at_us=self._now_us(), process=host.process.name, key=key, execution_id=run.id))
+            self._ids[task.number] = run.id
+            self._common.world.titles[run.id] = key
+            return True
+
+        if task.twice:  # somebody else hands in the same
+            self.aside(self.insist(hand_in, task.number + 1))
+        if await self.insist(hand_in, task.number) and task.watched:
+            self.aside(self._watch(task))
+            self.aside(self._await_result(task))
+
+    async def _watch(self, task: Task) -> None:
+        execution_id, last = self._ids[task.number], 0
+
+        async def watch(host: Host) -> bool:
+            nonlocal last
+            async for shown in host.engine.get(execution_id).watch(last):
+                if shown.seq is not None:
+                    last = shown.seq
+                    self._write(
+                        Watched(
+                            at_us=self._now_us(),
+                            process=host.process.name,
+                            watcher=f"w{task.number}",
+                            execution_id=execution_id,
+                            seq=shown.seq,
+                            body=msgspec.json.encode(shown.event),
+                        )
+                    )
+            return True
+
+        await self.insist(watch, task.number + 1, None)
+
+    async def _await_result(self, task: Task) -> None:
+        execution_id = self._ids[task.number]
+
+        async def wait(host: Host) -> bool:
+            run = host.engine.get(execution_id)
+            try:
+                status, output = "completed", await run.result()
+            except HoldfastError as error:
+                status, output = type(error).__name__, str(error)
+                if status not in ("ExecutionFailed", "ExecutionStopped"):
+                    return False
+            line = Returned(
+                at_us=self._now_us(), process=host.process.name, execution_id=execution_id, status=status, output=output
+            )
+            self._write(line)
+            return True
+
+        await self.insist(wait, task.number, None)
+
+    # ---- commands -----------------------------------------------------------------------------------------------
+
+    async def order(self, order: Order) -> None:
+        heads = await self._common.shared.heads(Query(limit=1000))
+        ended = [head for head in heads if head.status in ENDS]
+        living = [head for head in heads if head.status not in ENDS]
+        if order.verb == "retry":
+            return await self._retry(ended[order.whom % len(ended)], order) if ended else None
+        choice = living if living and order.whom else heads  # now and then somebody commands what is over
+        if not choice:
+            return None
+        whom = choice[order.whom % len(choice)]
+        dice = Random(f"{self._common.scenario.seed}/order/{order.number}")
+
+        async def arguments(engine: Engine) -> dict[str, Any]:
+            return await _arguments(engine, whom.id, order.verb, dice)
+
+        firsts = (order.number, order.number + 1) if order.twice else (order.number,)
+        said = (self._say(whom.id, order.verb, f"order-{order.number}", arguments, first) for first in firsts)
+        await asyncio.gather(*said)
+        return None
+
+    async def _retry(self, whom: Head, order: Order) -> None:
+        """Run again what is over. Nobody insists: whoever retries twice gets two executions."""
+        host = self._hosts[order.number % len(self._hosts)]
+
+        async def retry(host: Host) -> bool:
+            run = await host.engine.retry(whom.id, by="client")
+            self._common.world.titles[run.id] = f"{whom.title} again"
+            return True
+
+        if host.is_up:
+            await self.on(host, retry)
+
+    async def _say(self, execution_id: str, verb: str, command_id: str, arguments: Arguments, first: int) -> None:
+        async def say(host: Host) -> bool:
+            given = Ordered(
+                at_us=self._now_us(),
+                process=host.process.name,
+                command_id=command_id,
+                execution_id=execution_id,
+                verb=verb,
+            )
+            words = await arguments(host.engine)
+            self._write(given)
+            by = command_id.partition("-")[0]
+            answer = await host.engine.command(execution_id, verb, by=by, command_id=command_id, **words)  # type: ignore[arg-type]
+            self._write(msgspec.structs.replace(given, at_us=self._now_us(), answer=answer))
+            return True
+
+        await self.insist(say, first)
+
+    # ---- the patient person -------------------------------------------------------------------------------------
+
+    async def attend(self, head: Head, state: Execution) -> None:
+        """Whatever an execution wants of a person, it gets."""
+        for asked in list(state.open_requests()):
+            verb, words = self._reply(head.id, asked.request, state)
+            await self._person(head.id, verb, step=asked.request.id, **words)
+        if head.status in ("paused", "interrupted") or (head.status == "queued" and state.facts().hold):
+            await self._person(head.id, "resume")
+        for reason in head.reasons:
+            if reason.kind == "event":
+                await self._person(head.id, "send", name=reason.name)
+
+    def _reply(self, execution_id: str, request: ev.Request, state: Execution) -> tuple[str, dict[str, Any]]:
+        dice = Random(f"{self._common.scenario.seed}/{state.title}/{request.id}")
+        match request.kind:
+            case "approval":
+                return ("approve", _edits(request, dice)) if dice.random() < 0.8 else ("deny", {})
+            case "question":
+                return "answer", {"data": msgspec.Raw(b"42")}
+            case "doubt" if dice.random() < 0.6:  # somebody who looks before they speak
+                truth = self._common.world.truth(f"{execution_id}:{request.path}")
+                return "resolve", {"remedy": "done" if isinstance(truth, Happened) else "again"}
+            case _:
+                remedy = dice.choice(request.remedies)
+                tired = len(state.steps[request.path].attempts) >= AGAIN_MAX
+                return "resolve", {"remedy": "fail" if tired and remedy == "again" else remedy}
+
+    async def _person(self, execution_id: str, verb: str, **words: Any) -> None:
+        self._said += 1
+
+        async def arguments(_: Engine) -> dict[str, Any]:
+            return words
+
+        await self._say(execution_id, verb, f"person-{self._said}", arguments, self._said)
+
+    # ---- the witness --------------------------------------------------------------------------------------------
+
+    def _now_us(self) -> int:
+        return self._common.now_us()
+
+    def _write(self, line: Any) -> None:
+        self._common.history.write(line)
+
+    def trouble(self, text: str) -> None:
+        self._write(Trouble(at_us=self._now_us(), process="", text=text))
+
+
+async def _arguments(engine: Engine, execution_id: str, verb: str, dice: Random) -> dict[str, Any]:
+    """What a client would say with this verb right now."""
+    if verb == "send":
+        return {"name": EVENTS[0], "data": msgspec.Raw(b'"early"')}
+    if verb == "extend":
+        steps = [{"id": "extra", "tool": "look", "timeout": 4}]
+        return {"data": msgspec.Raw(msgspec.json.encode(steps)), "count": 1}
+    if verb in ("approve", "deny", "answer", "resolve"):
+        state = await engine.get(execution_id).state()
+        for asked in state.open_requests():
+            words: dict[str, Any] = {"step": asked.request.id}
+            if verb == "resolve":
+                words["remedy"] = dice.choice(asked.request.remedies)
+            return words | _edits(asked.request, dice) if verb == "approve" else words
+    return {}
+
+
+def _edits(request: ev.Request, dice: Random) -> dict[str, Any]:
+    """A yes may be for all calls of this tool, or with a change."""
+    kind = dice.randrange(4)
+    if kind == 1 and request.tool:
+        return {"arguments": msgspec.Raw(b'{"value":"edited"}')}
+    return {"sticky": True} if kind == 2 else {}

@@ -1,0 +1,113 @@
+"""One call of one tool: how it goes in the world, step by step. What it does there is written down by its desk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.core.errors import (
+    HoldfastError,
+    InvalidCall,
+    Misconfigured,
+    NotPermitted,
+    RateLimited,
+    ResourceShort,
+    Suspended,
+    ToolError,
+    Transient,
+)
+from holdfast.testing.simulator.history import Tells
+
+if TYPE_CHECKING:
+    from holdfast.testing.simulator.world import Desk
+
+WITHOUT_EFFECT: dict[str, Callable[[], BaseException]] = {
+    "unreachable": lambda: Transient("nobody there", without_effect=True),
+    "rate_limited": lambda: RateLimited("too many", retry_after_s=1.5),
+    "not_permitted": lambda: NotPermitted("not allowed"),
+    "misconfigured": lambda: Misconfigured("a setting is missing"),
+    "invalid": lambda: InvalidCall("that makes no sense"),
+}
+AFTER_EFFECT: dict[str, tuple[Tells, Callable[[], BaseException]]] = {
+    "lost_answer": ("unknown", lambda: Transient("the connection broke")),
+    "short": ("known", lambda: ResourceShort("no room")),
+    "known": ("known", lambda: ToolError("it came out wrong")),
+    "bug": ("known", lambda: ValueError("a bug in the tool")),
+    "cancels_itself": ("unknown", asyncio.CancelledError),
+}
+# Tools that hang; that ignore their cancellation, or make another error of it; whose effect comes long after they were
+# cut off; that talk on after their answer; and whose work happens once more after it.
+STRANGE = ("hangs", "stubborn", "converts", "late", "lingers", "echoes")
+CERTAIN = ("misconfigured", "invalid", "bug")  # no attempt after these would end otherwise
+LATE_S = 2.5
+
+
+class Fate(msgspec.Struct, frozen=True):
+    ending: str = "ok"
+    before_s: float = 0.0
+    after_s: float = 0.0
+    bulky: bool = False
+    notes: bool = False
+
+
+async def visit(desk: Desk) -> Any:
+    ending = desk.fate.ending
+    desk.note("called")
+    try:
+        await asyncio.sleep(desk.fate.before_s)
+        if desk.fate.notes:
+            with suppress(HoldfastError):
+                await desk.call.note({"attempt": desk.call.attempt})
+        if ending in WITHOUT_EFFECT:
+            desk.note("raised", tells="nothing")
+            raise WITHOUT_EFFECT[ending]()
+        if ending == "late":
+            desk.happen_elsewhere(LATE_S)
+            await asyncio.get_running_loop().create_future()
+        desk.happen()
+        await asyncio.sleep(desk.fate.after_s)
+        if ending in ("hangs", "converts"):
+            await asyncio.get_running_loop().create_future()
+    except asyncio.CancelledError:
+        desk.note("cut")
+        if ending == "converts":
+            desk.note("raised", tells="unknown")
+            raise ToolError("it was told to stop, and says that it failed") from None
+        if ending != "stubborn":
+            raise
+        await asyncio.sleep(3)
+    return _answer(desk)
+
+
+def _answer(desk: Desk) -> Any:
+    ending = desk.fate.ending
+    if ending in AFTER_EFFECT:
+        tells, failure = AFTER_EFFECT[ending]
+        desk.note("raised", tells=tells)
+        raise failure()
+    if ending == "lingers":
+        asyncio.get_running_loop().create_task(_linger(desk))
+    if ending == "echoes":
+        asyncio.get_running_loop().create_task(_echo(desk))
+    output = desk.answer()
+    desk.note("answered", output)
+    return output
+
+
+async def _linger(desk: Desk) -> None:
+    """Words after the answer: nobody should be harmed by them."""
+    await asyncio.sleep(0.5)
+    with suppress(HoldfastError, Suspended, asyncio.CancelledError):
+        desk.call.progress(50, "still talking")
+        await desk.call.note({"late": True})
+
+
+async def _echo(desk: Desk) -> None:
+    """The same once more, after the answer: it happens, and nobody may hear of it a second time."""
+    await asyncio.sleep(0.4)
+    desk.happen()
+    await _linger(desk)
