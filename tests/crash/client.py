@@ -2,8 +2,8 @@
 
 A client dies with its process and starts again from the beginning. Its commands have ids that do not depend on which
 life gives them, so saying something twice must be the same as saying it once. When asked whether something happened, it
-looks into the ledger and tells the truth. Some tasks are handed in here and spoken to from another process, which
-lives on when this one dies.
+looks into the ledger and tells the truth. Some tasks are handed in here and spoken to from another process: either may
+die while the other lives on.
 """
 
 from __future__ import annotations

@@ -53,13 +53,15 @@ def live(order: Order, report_to: Path) -> None:
 def speak(order: Order, report_to: Path) -> None:
     """The life of somebody who only speaks, and drives nothing. Never returns."""
 
-    async def speaking() -> None:
-        async with asyncio.timeout(LIMIT_S * (order.lives + 1)), open_engine(order, recover="none") as engine:
+    async def speaking() -> dict[str, int]:
+        engine = open_engine(order, recover="none")
+        counts = count_points(engine, order.point)
+        async with asyncio.timeout(LIMIT_S * (order.lives + 1)), engine:
             await Client(engine, PROGRAMS[order.program], Path(order.folder)).speak()
+        return counts
 
     try:
-        asyncio.run(speaking())
-        _write(report_to, Report())
+        _write(report_to, Report(counts=asyncio.run(speaking())))
     except BaseException:
         _write(report_to, Report(trouble=traceback.format_exc()))
     os._exit(0)

@@ -17,6 +17,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -41,7 +42,7 @@ class Task(msgspec.Struct, kw_only=True):
     store: str = ""
     moments: tuple[str, ...] = ()
     every: int = 1
-    double: int = 0  # n: whoever recovers dies as well, at every n-th of its writes
+    double: int = 0  # n: whoever recovers dies as well, at every n-th of its writes and effects
     sabotage: str = ""
     jobs: int = 1
 
@@ -85,7 +86,10 @@ class Nursery:
         if undisturbed.violations:
             return
         for moment in self._task.moments:
-            yield from [self._tried(moment)] if ":" in moment else self._moment(moment)
+            if ":" in moment:
+                yield self._tried(moment)
+            elif self._program.elsewhere or not _is_said(moment):
+                yield from self._moment(moment)
 
     def _warm_up(self) -> None:
         """What is imported and read once need not be in every life. Nothing is opened or connected to."""
@@ -131,9 +135,9 @@ class Nursery:
     def _with_second_deaths(self, point: str) -> Iterator[Tried]:
         tried = self._tried(point)
         yield tried
-        if not self._task.double or not tried.deaths:
+        if not self._task.double or not tried.deaths or _is_said(point):
             return
-        for moment in ("before-commit", "after-commit"):
+        for moment in ("before-commit", "after-commit", "before-effect", "after-effect"):
             number, deaths = 1, 2
             while deaths == 2:
                 tried = self._tried(f"{point}+{moment}:{number}")
@@ -142,7 +146,8 @@ class Nursery:
                 number += self._task.double
 
     def _tried(self, point: str) -> Tried:
-        return self._try(point, [*point.split("+"), ""], self._task.sabotage)[0]
+        points = [""] if _is_said(point) else [*point.split("+"), ""]
+        return self._try(point, points, self._task.sabotage)[0]
 
     # ---- lives --------------------------------------------------------------------------------------------------
 
@@ -152,19 +157,20 @@ class Nursery:
         order = Order(
             program=self._task.program, folder=str(folder), store=self._address(folder), sabotage=sabotage
         )  # fmt: skip
-        speaker = Speaker(order, len(points)) if self._program.elsewhere else None
+        speaker = Speaker(order, len(points), point) if self._program.elsewhere else None
         try:
             lives = list(self._lives(order, points))
         except BaseException:
             if speaker is not None:
                 speaker.end()
             raise
-        trouble = speaker.wait() if speaker is not None else []
+        said = speaker.wait() if speaker is not None else Said()
         shutil.rmtree(folder, ignore_errors=True)
         last, deaths = lives[-1], len(lives) - 1
-        violations = trouble + judge(self._program, self._alone if self._alone.root else last, lives, deaths)
+        last.counts["said"] = said.writes
+        violations = said.trouble + judge(self._program, self._alone if self._alone.root else last, lives, deaths)
         story = story_of(last.left) if violations else []
-        return Tried(point=point, deaths=deaths, violations=violations, story=story), last
+        return Tried(point=point, deaths=deaths + said.deaths, violations=violations, story=story), last
 
     def _lives(self, order: Order, points: list[str]) -> Iterator[Report]:
         for number, point in enumerate(points):
@@ -192,24 +198,57 @@ class Nursery:
         return seen
 
 
-class Speaker:
-    """Somebody who speaks to a task from a process of its own, as long as there is something to say."""
+class Said(NamedTuple):
+    """What became of whoever spoke from elsewhere."""
 
-    def __init__(self, order: Order, lives: int) -> None:
+    writes: int = 0
+    deaths: int = 0
+    trouble: list[str] = []  # noqa: RUF012 -- nobody adds to it
+
+
+class Speaker:
+    """Somebody who speaks to a task from a process of its own, as long as there is something to say.
+
+    Killed at `before|after-said:N`, one of its own writes, it is followed by another who says everything once more.
+    """
+
+    def __init__(self, order: Order, lives: int, point: str) -> None:
         self._report = Path(order.folder) / "speaker.json"
+        fatal = point.replace("-said:", "-commit:") if _is_said(point) else ""
         self._pid = os.fork()
         if self._pid == 0:
-            speak(msgspec.structs.replace(order, lives=lives), self._report)
+            status = 2
+            try:
+                os.setpgid(0, 0)
+                status = _speak_on(msgspec.structs.replace(order, lives=lives, point=fatal), self._report)
+            finally:
+                os._exit(status)
+        os.setpgid(self._pid, self._pid)  # by both, so that it is done whoever comes first
 
-    def wait(self) -> list[str]:
-        """What went wrong with it."""
-        os.waitpid(self._pid, 0)
-        trouble = msgspec.json.decode(self._report.read_bytes(), type=Report).trouble
-        return [f"whoever spoke to it failed: {trouble}"] if trouble else []
+    def wait(self) -> Said:
+        deaths = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        report = msgspec.json.decode(self._report.read_bytes(), type=Report)
+        trouble = [f"whoever spoke to it failed: {report.trouble}"] if report.trouble else []
+        return Said(report.counts.get("commit", 0), deaths, trouble)
 
     def end(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
+        os.killpg(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
+
+
+def _speak_on(order: Order, report: Path) -> int:
+    """Returns how many have died."""
+    for deaths, point in enumerate([order.point, ""]):
+        child = os.fork()
+        if child == 0:
+            speak(msgspec.structs.replace(order, point=point), report)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
+            return deaths
+    raise AssertionError("a speaker died whom nobody killed")
+
+
+def _is_said(point: str) -> bool:
+    return point.partition(":")[0].endswith("-said")
 
 
 def main(text: str) -> None:

@@ -40,7 +40,7 @@ class Program:
     script: Sequence[Say | Open] = ()
     chance: frozenset[str] = frozenset()  # steps whose output is different in every run
     sleepy: bool = False  # it is put to sleep whenever it waits
-    elsewhere: bool = False  # replies and script come from another process, which is not killed
+    elsewhere: bool = False  # replies and script come from another process, which is killed at points of its own
 
 
 def step(step_id: str, tool: str, value: Any = None, /, **others: Any) -> dict[str, Any]:
@@ -156,6 +156,7 @@ TROUBLE = Program(
         step("settle", "put", 2),
         step("again", "rate", 1),
         step("moved", "transfer", 3),
+        step("wired", "wire", 30),
         step("later", "busy", 4),
         step("other", "broken", 5, fallback=["broken", {"tool": "pay", "with": {"value": 50}}]),
         step("typo", "strict", "six"),

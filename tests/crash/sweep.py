@@ -2,8 +2,9 @@
 
     python tests/crash/sweep.py [--store sqlite|postgres] [--program NAME] [--point before-commit:7] [--double]
 
-The points are: before and after every journal write, before and after every effect of a tool. Here the sweep is asked
-for and counted; nursery.py lets the processes live and die, verdict.py says what must be true afterwards.
+The points are: before and after every journal write, before and after every effect of a tool, and, for tasks that are
+spoken to from another process, before and after every write of that one. Here the sweep is asked for and counted;
+nursery.py lets the processes live and die, verdict.py says what must be true afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from crash.nursery import NURSERY, Task, Tried
 from crash.programs import PROGRAMS
 from crash.sabotage import SABOTAGES
 
-MOMENTS = ("before-commit", "after-commit", "before-effect", "after-effect")
+MOMENTS = ("before-commit", "after-commit", "before-effect", "after-effect", "before-said", "after-said")
 JOBS = 6  # points tried at once: most of a life is waiting, for timers, looks and leases
 Store = Literal["sqlite", "postgres"]
 
@@ -62,7 +63,7 @@ def sweep(
     sabotage: str = "",
     tell: Callable[[str, Result], None] = lambda program, result: None,
 ) -> Result:
-    """Kill each program at all points, or at every n-th; with `double` also whoever recovers, at every n-th write.
+    """Kill each program at all points, or at every n-th; with `double` also whoever recovers, at every n-th.
 
     A moment with a number, such as `before-commit:7`, is one point. `tell` hears of each program when it is done.
     """
@@ -136,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--program", choices=list(PROGRAMS), action="append", help="this one only; may be repeated")
     parser.add_argument("--point", default="", help="this one only: before-commit:7, or before-commit:7+after-commit:2")
     parser.add_argument("--every", type=int, default=1, help="every n-th point only")
-    parser.add_argument("--double", action="store_true", help="kill whoever recovers, too, at each of its writes")
+    parser.add_argument("--double", action="store_true", help="kill whoever recovers, too, at each of its points")
     parser.add_argument("--sabotage", choices=list(SABOTAGES), default="", help="break the engine on purpose")
     return parser
 

@@ -36,6 +36,10 @@ def test_whoever_recovers_may_die_as_well() -> None:
     assert twice.deaths > twice.points, "nobody died who was recovering"
 
 
+def test_whoever_speaks_from_elsewhere_may_die_as_well() -> None:
+    assert_unharmed(sweep(["commanded-elsewhere"], moments=["before-said", "after-said"], every=8), at_least=4)
+
+
 def test_killed_on_postgres_a_program_ends_as_if_nothing_had_happened() -> None:
     assert_unharmed(sweep(["function"], "postgres", every=5), at_least=6)
 

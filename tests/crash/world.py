@@ -111,12 +111,21 @@ async def transfer(call: holdfast.Call, value: Any = None) -> Any:
     return touch(call, "once", value)
 
 
+@holdfast.tool(effect="once", in_doubt="verify")
+async def wire(call: holdfast.Call, value: Any = None) -> Any:
+    """Does what it should, and its answer never arrives."""
+    touch(call, "once", value)
+    raise holdfast.Transient("the line broke")
+
+
 @transfer.verify
-async def was_transferred(call: holdfast.Call, arguments: dict[str, Any]) -> Any:
-    for line in read_ledger(call.folder):
-        if line.key == call.key:
-            return holdfast.Happened(line.output)
-    return holdfast.DidNotHappen()
+@wire.verify
+async def did_it_happen(call: holdfast.Call, arguments: dict[str, Any]) -> Any:
+    """Whoever asks may die of the question, too."""
+    at_boundary("before")
+    found = [line.output for line in read_ledger(call.folder) if line.key == call.key]
+    at_boundary("after")
+    return holdfast.Happened(found[0]) if found else holdfast.DidNotHappen()
 
 
 @holdfast.tool(effect="idempotent")
@@ -152,4 +161,4 @@ async def dwell(call: holdfast.Call, gate: str) -> str:
     return gate
 
 
-TOOLS = [look, rate, put, stamp, pay, flaky, busy, transfer, strict, broken, linger, dwell]
+TOOLS = [look, rate, put, stamp, pay, flaky, busy, transfer, wire, strict, broken, linger, dwell]

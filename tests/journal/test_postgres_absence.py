@@ -42,13 +42,13 @@ async def test_calls_wait_for_a_server_that_is_away_for_a_moment(
     postgres_server.crash()
     try:
         with caplog.at_level(logging.WARNING, "holdfast"):
-            calls = [asyncio.create_task(call) for call in (store.commit([sample.entry()]), store.heads(Query()))]
+            writing = asyncio.create_task(store.commit([sample.entry()]))
+            reading = asyncio.create_task(store.heads(Query()))
             await until(lambda: "waiting up to 30 s for the server: " in caplog.text)
     finally:
         postgres_server.start()
-    written, heads = await asyncio.gather(*calls)
-    assert [item.ok for item in written] == [True]
-    assert [head.id for head in heads] == [sample.id]
+    assert [written.ok for written in await writing] == [True]
+    assert [head.id for head in await reading] == [sample.id]
     assert caplog.text.count("waiting up to") == 1
     assert "going on" in caplog.text
 

@@ -180,23 +180,6 @@ def test_a_fake_may_take_the_place_of_one_from_a_fixture(lab: Lab) -> None:
         lab.fake("sned", replace=True)
 
 
-def test_a_fake_with_nearly_the_name_of_a_tool_that_ran_for_real_is_found_out(lab: Lab) -> None:
-    @holdfast.tool(effect="read")
-    async def greet() -> str:
-        return "hello"
-
-    @holdfast.function
-    async def hello(ctx: holdfast.Context) -> str:
-        return await ctx.call(greet)
-
-    lab.use(greet)
-    lab.fake("mail")
-    assert lab.run(hello).output == "hello"
-    lab.fake("great")
-    with pytest.raises(LabError, match=r'lab\.fake\("great"\) was not called, and a real .* did you mean "greet"'):
-        lab.run(hello)
-
-
 def test_a_plan_whose_tool_was_not_faked_says_how_to(lab: Lab) -> None:
     lab.fake("sned")
     with pytest.raises(holdfast.HoldfastError) as error:

@@ -92,6 +92,14 @@ def test_commands_are_given_at_an_event_and_at_a_time(lab: Lab) -> None:
     assert lab.run(plan, commands={"step:completed a": ["pause", "stop"]}).status == "stopped"
 
 
+def test_what_runs_when_a_pause_comes_finishes_before_the_run_is_over(lab: Lab) -> None:
+    lab.fake("a", returns=1, takes="10m")
+    lab.fake("b", returns=2)
+    plan = {"name": "p", "steps": [{"id": "a", "tool": "a"}, {"id": "b", "tool": "b"}]}
+    outcome = lab.run(plan, commands={"1m": "pause"})
+    assert (outcome.status, outcome.steps["a"]["status"], outcome.calls_of("b")) == ("paused", "completed", [])
+
+
 def test_with_patience_a_pause_reaches_its_limit(lab: Lab) -> None:
     outcome = lab.run(paint, commands={"1h": "pause"}, patience="31d")
     assert outcome.status == "stopped"

@@ -43,6 +43,7 @@ def program(change: str = "") -> Any:
     @holdfast.function(name="program")
     async def changing(ctx: holdfast.Context, page: int) -> Any:
         text = await ctx.call(look, page + (change == "other input"))
+        text += change if change == "other text" else ""
         await ctx.sleep("2d" if change != "other wait" else "3d")
         if change == "new step":
             await ctx.call(publish, "draft", name="draft")
@@ -111,6 +112,11 @@ def test_changed_code_is_told_apart(recording: bytes, change: str, said: str) ->
     assert str(replayed).startswith(f"not the same\n  {said}")
 
 
+def test_what_comes_after_a_divergence_is_not_called_left_out(recording: bytes) -> None:
+    replayed = replay(recording, program("other input"))
+    assert (len(replayed.divergences), replayed.left_out, replayed.new_steps) == (1, [], [])
+
+
 def test_a_changed_plan_is_told_apart(of_plan: bytes) -> None:
     other = copy.deepcopy(PLAN)
     other["steps"][0]["with"] = {"page": 9}
@@ -140,14 +146,20 @@ def test_an_unfinished_execution_tells_how_it_would_go_on(lab: Lab, commands: di
     recording = lab.run(PLAN, inputs={"page": 1}, commands=commands).recording
     replayed = replay(recording)
     assert (replayed.is_same, replayed.recorded, replayed.ended) == (True, "unfinished", "unfinished")
-    assert [step.path for step in replayed.new_steps] == ["publish"]
+    assert [str(step) for step in replayed.open_steps] == ['publish: publish {"text":"seen"}']
+    assert (replayed.new_steps, replayed.left_out) == ([], [])
+    assert str(replayed) == 'same\n  goes on with the open step publish: publish {"text":"seen"}'
 
 
 def test_a_step_that_was_under_way_is_compared_too(lab: Lab) -> None:
     lab.fake(look, returns="seen")
     lab.fake(publish, returns="out")
     recording = lab.run(program(), inputs={"page": 1}, crash_at="after:publish").recording
-    assert [step.path for step in replay(recording, program()).new_steps] == ["gather[0]/publish"]
+    replayed = replay(recording, program())
+    assert replayed.is_same
+    assert [step.path for step in replayed.open_steps] == ["gather[0]/publish"]
+    other = str(replay(recording, program("other text")))
+    assert other.startswith("not the same\n  diverged at step gather[0]/publish\n    recorded:  publish ")
 
 
 def test_no_hook_and_no_fallback_of_a_real_tool_is_called(lab: Lab) -> None:
@@ -177,8 +189,8 @@ def test_no_hook_and_no_fallback_of_a_real_tool_is_called(lab: Lab) -> None:
     lab.fake(other, takes="10m")
     recording = lab.run(risky, commands={"1m": "interrupt"}).recording
     replayed = replay(recording, risky, tools=[other])
-    assert [step.path for step in replayed.new_steps] == ["pay", "look"]
-    assert called == []
+    assert [step.path for step in replayed.open_steps] == ["pay", "look"]
+    assert (replayed.new_steps, called) == ([], [])
 
 
 async def test_an_execution_of_a_live_engine_is_recorded(tmp_path: Path) -> None:
@@ -199,6 +211,7 @@ def test_a_recording_is_read_from_its_file(recording: bytes, tmp_path: Path) -> 
     (tmp_path / "kept.json").write_bytes(recording)
     assert replay(tmp_path / "kept.json", program()).is_same
     assert replay(str(tmp_path / "kept.json"), program()).is_same
+    assert replay(recording.decode(), program()).is_same
 
 
 def test_what_cannot_be_replayed_says_why(recording: bytes) -> None:
@@ -214,5 +227,10 @@ def test_what_cannot_be_replayed_says_why(recording: bytes) -> None:
         replay(recording.replace(b'"version": 1', b'"version": 2', 1), program())
     with pytest.raises(LabError, match=r"nowhere\.json cannot be read: No such file"):
         replay("nowhere.json")
+    with pytest.raises(LabError) as error:
+        replay("nowhere" * 1000)
+    assert len(str(error.value)) < 300
+    with pytest.raises(LabError, match="this is not a recording"):
+        replay('{"some": "text"}')
     with pytest.raises(LabError, match="this holds no execution"):
         replay(b'{"holdfast": "recording", "version": 1, "id": "x", "events": []}')

@@ -16,7 +16,6 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.errors import JournalError
-from holdfast.core.suggest import quoted
 from holdfast.engine.engine import Engine
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.codec import CHAIN_START, Row, decode, verify
@@ -147,7 +146,7 @@ def read_recording(given: bytes | str | Path) -> Recording:
     """From its bytes or its text, or from the file they were written to."""
     if isinstance(given, str) and given.lstrip().startswith("{"):
         given = given.encode()
-    place = "this" if isinstance(given, bytes) else quoted(str(given))
+    place = "this" if isinstance(given, bytes) else _cut(str(given))
     try:
         body = given if isinstance(given, bytes) else Path(given).read_bytes()
         version = msgspec.json.decode(body, type=_Versioned).version
@@ -158,7 +157,7 @@ def read_recording(given: bytes | str | Path) -> Recording:
         verify(rows, 0, CHAIN_START)
         events = [decode(row) for row in rows]
     except OSError as error:
-        raise LabError(f"the recording {place} cannot be read: {error.strerror}") from None
+        raise LabError(f"{place} cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise LabError(f"{place} is not a recording ({error}); make one with holdfast.testing.record") from None
     except JournalError as error:
@@ -205,5 +204,8 @@ def replay(
 
 
 def _shown(value: Any, limit: int = 200) -> str:
-    text = "" if value is None else msgspec.json.encode(value).decode()
+    return _cut("" if value is None else msgspec.json.encode(value).decode(), limit)
+
+
+def _cut(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else text[:limit] + "…"

@@ -7,6 +7,7 @@ question, the same need for a person's yes. Knows nothing of how the new code is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -123,7 +124,7 @@ class Notes:
         past = self._past.get(path)
         if past is None or past.waiting is None or name or past.waiting.due_at in (None, due_at):
             return
-        self.differs(path, f"wait.timer until {past.waiting.due_at}", f"wait.timer until {due_at}")
+        self.differs(path, f"wait.timer until {_moment(past.waiting.due_at)}", f"wait.timer until {_moment(due_at)}")
 
     def compare_timeout(self, path: str, limit_us: int | None) -> None:
         past = self._past.get(path)
@@ -131,10 +132,11 @@ class Notes:
             return
         waiting = past.waiting
         was_us = None if waiting.due_at is None else waiting.due_at - waiting.at
-        if limit_us is not None and was_us is not None:
-            if abs(limit_us - was_us) < TIMEOUT_SLACK_US or (past.was_held and limit_us > was_us):
-                return  # while it was held, its time ran already
-        if limit_us != was_us:
+        if limit_us is None or was_us is None:
+            is_same = limit_us == was_us
+        else:  # while it was held, its time ran already
+            is_same = abs(limit_us - was_us) < TIMEOUT_SLACK_US or (past.was_held and limit_us > was_us)
+        if not is_same:
             self.differs(path, f"wait.event, {_limit(was_us)}", f"wait.event, {_limit(limit_us)}")
 
     def compare_question(self, path: str, schema: Raw) -> None:
@@ -199,6 +201,10 @@ def _told(past: Past) -> str:
 
 def _approval(message: str, expires_us: int) -> str:
     return f"approval {msgspec.json.encode(message).decode()} within {expires_us / 1e6:g} s"
+
+
+def _moment(at_us: int | None) -> str:
+    return datetime.fromtimestamp((at_us or 0) / 1e6, UTC).isoformat()
 
 
 def _limit(limit_us: int | None) -> str:

@@ -35,7 +35,7 @@ class Written(NamedTuple):
         lists = {"steps": self.plan.steps, "on_failure": self.plan.on_failure, "finally": self.plan.finally_}
         found: dict[str, dict[str, Any]] = {}
         for key, steps in lists.items():
-            found |= dict(_written("", steps, self.document.get(key, [])))
+            found |= dict(_written("", steps, self.document.get(key) or []))
         return found
 
 
@@ -43,7 +43,7 @@ def _written(prefix: str, steps: Sequence[PlanStep], documents: list[Any]) -> It
     for step, document in zip(steps, documents, strict=True):
         words = cast("dict[str, Any]", document)
         yield prefix + step.id, words
-        yield from _written(f"{prefix}{step.id}/", step.steps, words.get("steps", []))
+        yield from _written(f"{prefix}{step.id}/", step.steps, words.get("steps") or [])
 
 
 def changed_steps(recorded: Written, new: Written, paths: Sequence[str]) -> Iterator[ChangedStep]:

@@ -29,7 +29,6 @@ from holdfast.testing.lab.needed import (
     check_said,
     ended_as_meant,
     never_reached,
-    no_mistaken_names,
     worth_a_sweep,
 )
 from holdfast.testing.lab.outcome import Outcome
@@ -229,7 +228,6 @@ class Lab:
                 raise _with_hints(error) from None
         if crashes.left:
             raise never_reached(crashes.left[0], outcome)
-        no_mistaken_names(self._fakes.values(), outcome)
         return outcome, actor
 
     def _registry(self) -> Registry:

@@ -1,16 +1,17 @@
-"""Whatever a test says must be needed: what was never asked for, reached or called is a mistake, and this says which.
+"""Whatever a test says must be needed: what was never asked for or reached is a mistake, and this says which.
 
-Owns those sentences. They end with what became of the run, because that is mostly why.
+Owns those sentences. Leaves fakes alone, which may stay uncalled: the tool that a misspelt one should have replaced is
+refused where it is called. The sentences end with what became of the run, because that is mostly why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from holdfast.core.lifecycle import ENDS
 from holdfast.core.suggest import did_you_mean
 from holdfast.testing.lab.errors import LabError
-from holdfast.testing.lab.fakes import Fake, ToolCall
+from holdfast.testing.lab.fakes import ToolCall
 from holdfast.testing.lab.outcome import Outcome
 from holdfast.testing.lab.points import EVERYWHERE, Moment, Point
 from holdfast.testing.lab.script import Actor
@@ -37,17 +38,6 @@ def all_used(actor: Actor, outcome: Outcome, unsaid: Mapping[str, int]) -> None:
     sentences += [f'commands["{when}"]: it was over before that' for _, when, _ in actor.timed]
     if sentences:
         raise LabError("\n".join([*sentences, f"the execution is {_described(outcome)}"]))
-
-
-def no_mistaken_names(fakes: Iterable[Fake], outcome: Outcome) -> None:
-    """A fake that was not called may well be meant; one that has nearly the name of a tool that ran for real is not."""
-    fakes = list(fakes)
-    faked = {fake.name for fake in fakes}
-    real = {call.tool for call in family_calls(outcome)} - faked
-    for fake in fakes:
-        hint = did_you_mean(fake.name, real)
-        if hint and not fake.calls:
-            raise LabError(f'lab.fake("{fake.name}") was not called, and a real tool of a similar name was{hint}')
 
 
 def ended_as_meant(outcome: Outcome, ends: str) -> None:

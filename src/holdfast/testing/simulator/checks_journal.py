@@ -64,21 +64,6 @@ def statuses_move_along_the_table(case: Case) -> Iterator[str]:
             yield f"{story.id} is {status} after {len(story.facts)} events, the list says {head.status}, {head.seq}"
 
 
-def each_status_is_entered_by_one_kind_of_event(case: Case) -> Iterator[str]:
-    """What a driver writes into the list when the status moves is what that event's kind enters, and no other does."""
-    entered: dict[str, set[str]] = {}
-    for story in case.told.stories.values():
-        state, before = Execution(id=story.id), NEW
-        for fact in story.facts:
-            apply(state, fact.event, fact.seq)
-            if state.status != before:
-                entered.setdefault(state.status, set()).add(ev.name_of(fact.event))
-            before = state.status
-    for status, kinds in entered.items():
-        if len(kinds) > 1:
-            yield f"{status} was entered by {', '.join(sorted(kinds))}"
-
-
 def time_never_goes_back(case: Case) -> Iterator[str]:
     """An event is never older than the one before it, whatever the clock does."""
     for story in case.told.stories.values():
@@ -163,7 +148,6 @@ CHECKS: tuple[Check, ...] = (
     only_the_driver_appends,
     the_chain_holds,
     statuses_move_along_the_table,
-    each_status_is_entered_by_one_kind_of_event,
     time_never_goes_back,
     a_prefix_and_the_rest_fold_to_the_whole,
     waiting_means_that_nothing_runs,

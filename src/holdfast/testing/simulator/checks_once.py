@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from holdfast.core import events as ev
 from holdfast.testing.simulator.case import Case, Check
-from holdfast.testing.simulator.history import Called, Tells
+from holdfast.testing.simulator.history import Called
 from holdfast.testing.simulator.visits import CERTAIN
 from holdfast.testing.simulator.witness import Fact, Story
 
@@ -77,7 +77,7 @@ def _tries(case: Case, story: Story, path: str) -> list[Called]:
     return [*before[-1:], *own]
 
 
-def _tells(case: Case, call: Called) -> Tells:
+def _tells(case: Case, call: Called) -> str:
     """What the world knows of how this call ended; "" if it never said."""
     mine = [
         line
@@ -113,17 +113,11 @@ def _was_refuted(case: Case, story: Story, one: Called, other: Called) -> bool:
 
 def _between(story: Story, one: Called, other: Called) -> list[ev.Event]:
     """The events of a step from the start of one attempt to that of another, and what people said about it."""
-    first = 0 if one.execution_id != story.id else _start(story, one.path, one.attempt)
-    last = _start(story, other.path, other.attempt)
+    first = None if one.execution_id != story.id else story.start_of(one.path, one.attempt)
+    last = story.start_of(other.path, other.attempt)
     facts = [*story.of_path(one.path), *_answers(story, one.path)]
-    return [fact.event for fact in facts if first < fact.seq < last]
-
-
-def _start(story: Story, path: str, attempt: int) -> int:
-    starts = [
-        fact.seq for fact, event in story.events(ev.StepStarted) if (event.path, event.attempt) == (path, attempt)
-    ]
-    return starts[0] if starts else 0
+    seqs = range(first.seq + 1 if first is not None else 0, last.seq if last is not None else 0)
+    return [fact.event for fact in facts if fact.seq in seqs]
 
 
 def _answers(story: Story, path: str) -> list[Fact]:
@@ -132,9 +126,10 @@ def _answers(story: Story, path: str) -> list[Fact]:
 
 
 def _after_start(story: Story, path: str, attempt: int) -> Fact | None:
-    start = _start(story, path, attempt)
-    facts = (fact for fact in story.of_path(path) if fact.seq > start and isinstance(fact.event, _MOVED))
-    return next(facts, None) if start else None
+    start = story.start_of(path, attempt)
+    if start is None:
+        return None
+    return next((f for f in story.of_path(path) if f.seq > start.seq and isinstance(f.event, _MOVED)), None)
 
 
 CHECKS: tuple[Check, ...] = (

@@ -9,25 +9,13 @@ from typing import Any
 import msgspec
 
 from holdfast.core import events as ev
-from holdfast.core.lifecycle import ENDS
 from holdfast.journal.store import TOO_LATE
 from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.history import Called, HandedIn, Ordered, Returned, Trouble, Watched
-from holdfast.testing.simulator.witness import Story
+from holdfast.testing.simulator.witness import TASK_ENDS, Story
 
-_TASK_ENDS = (ev.TaskCompleted, ev.TaskError, ev.TaskStopped)
 HEARD_WITHIN_US = 60_000_000  # a parent that ended this soon after its child need not have heard of it
 _DECIDED = (ev.ApprovalGranted, ev.ApprovalDenied, ev.ApprovalExpired, ev.RequestAnswered)
-
-
-def everything_ends_once_nothing_breaks(case: Case) -> Iterator[str]:
-    """Every execution that can progress does: none is stuck after the faults have stopped."""
-    for story in case.told.stories.values():
-        head = case.played.store.head_of(story.id)
-        if head.status not in ENDS:
-            why = f", set aside: {head.quarantined}" if head.quarantined else ""
-            reasons = [reason.kind for reason in head.reasons]
-            yield f"{story.id} ({head.title or head.name}) is still {head.status} {reasons}{why}"
 
 
 def nobody_complains(case: Case) -> Iterator[str]:
@@ -69,7 +57,7 @@ def results_are_durable_before_they_are_told(case: Case) -> Iterator[str]:
     """Nobody hears of an end that is not on disk, or of another one than is."""
     for line in case.played.history.of(Returned):
         story = case.told.stories[line.execution_id]
-        ends = story.events(*_TASK_ENDS)
+        ends = story.events(*TASK_ENDS)
         if not ends or ends[0][0].at_us > line.at_us:
             yield f"{line.execution_id}: its end was told before it was durable"
             continue
@@ -142,13 +130,13 @@ def parent_and_child_agree(case: Case) -> Iterator[str]:
 
 
 def _agree(story: Story, child: Story, heard: ev.ChildEnded | None) -> Iterator[str]:
-    ends = child.events(*_TASK_ENDS)
+    ends = child.events(*TASK_ENDS)
     if not ends:
         return  # said by the check of progress
     fact, end = ends[0]
     status = {"task:completed": "completed", "task:error": "failed", "task:stopped": "stopped"}[ev.name_of(end)]
     if heard is None:
-        own = story.events(*_TASK_ENDS)
+        own = story.events(*TASK_ENDS)
         if not own or own[0][0].at_us > fact.at_us + HEARD_WITHIN_US:
             yield f"{story.id}: never heard that its child {child.id} {status}"
     elif heard.status != status or (isinstance(end, ev.TaskCompleted) and heard.output != end.output):
@@ -182,7 +170,6 @@ def nobody_hears_the_dead(case: Case) -> Iterator[str]:
 
 
 CHECKS: tuple[Check, ...] = (
-    everything_ends_once_nothing_breaks,
     nobody_complains,
     a_key_is_one_execution,
     watchers_see_every_event_in_order,

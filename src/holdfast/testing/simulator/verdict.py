@@ -7,12 +7,20 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.core.errors import HoldfastError
-from holdfast.testing.simulator import checks_journal, checks_once, checks_outside, checks_steps
+from holdfast.testing.simulator import (
+    checks_journal,
+    checks_moving,
+    checks_once,
+    checks_outside,
+    checks_plans,
+    checks_steps,
+    checks_waits,
+)
 from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.play import Played
 from holdfast.testing.simulator.witness import testify
 
-_ROOMS = (checks_journal, checks_steps, checks_once, checks_outside)
+_ROOMS = (checks_journal, checks_steps, checks_once, checks_waits, checks_plans, checks_outside, checks_moving)
 CHECKS: dict[str, Check] = {check.__name__: check for room in _ROOMS for check in room.CHECKS}
 
 

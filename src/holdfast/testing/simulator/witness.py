@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.core.commands import Answer, Command
-from holdfast.core.events import AnyEvent, Event, TaskCompleted, TaskCreated, TaskError, TaskStopped
+from holdfast.core.events import AnyEvent, Event, StepStarted, TaskCompleted, TaskCreated, TaskError, TaskStopped
 from holdfast.journal.codec import Row, decode
 from holdfast.journal.store import Claim, Entry, Head, NewExecution
 from holdfast.testing.simulator.history import Called, Committed, History
@@ -51,6 +51,7 @@ class Story(msgspec.Struct):
     facts: list[Fact] = []
     holds: list[Hold] = []
     born: int = 0  # events it was created with: a fork's are copies of what its origin did
+    listed: list[tuple[int, str]] = []  # (number, status): what its drivers wrote into the list, and after which event
     wrongs: list[tuple[str, str]] = []  # (check, what was wrong), noticed while writing down
 
     def holder(self, at_us: int) -> str:
@@ -73,6 +74,11 @@ class Story(msgspec.Struct):
     def end(self) -> Fact | None:
         """The fact that ended it."""
         return next((fact for fact in self.facts if isinstance(fact.event, TASK_ENDS)), None)
+
+    def start_of(self, path: str, attempt: int) -> Fact | None:
+        """The fact that began this attempt."""
+        starts = self.events(StepStarted)
+        return next((fact for fact, event in starts if (event.path, event.attempt) == (path, attempt)), None)
 
     def of_path(self, path: str) -> list[Fact]:
         return [fact for fact in self.facts if getattr(fact.event, "path", None) == path]
@@ -141,6 +147,8 @@ def _append(told: Testimony, entry: Entry, line: Committed) -> None:
         story.wrongs.append(("only_the_driver_appends", text))
     _write_down(story, entry.rows, entry.epoch, line)
     told.blobs.update(entry.blobs)
+    if entry.change is not None:
+        story.listed.append((len(story.facts), entry.change.status))
     for new in entry.creates:
         _create(told, new, line)
     for command in entry.posts:

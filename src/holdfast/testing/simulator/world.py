@@ -59,6 +59,9 @@ class World:
         ending = "ok"
         if dice.random() < self._trouble:
             ending = dice.choice((*WITHOUT_EFFECT, *AFTER_EFFECT, *STRANGE))
+        plague = Random(f"{self._seed}/{title}/{call.path}")
+        if plague.random() < self._trouble / 4:  # some things fail in the same way, however often they are tried
+            ending = plague.choice(("unreachable", "unreachable", "rate_limited", "lost_answer", "known"))
         before_s, after_s = dice.random() * pace, dice.random() * pace
         return Fate(ending, before_s, after_s, bulky=dice.random() < 0.04, notes=dice.random() < 0.1)
 
@@ -111,8 +114,7 @@ class Toolbox:
         return self._world.fate(call)
 
     def write(self, line: Called) -> None:
-        if self._process.is_alive:  # nobody hears the dead
-            self._history.write(line)
+        self._history.write(line)
 
     def line(self, phase: Phase, name: str, effect: str, call: Call) -> Called:
         return Called(
@@ -128,12 +130,10 @@ class Toolbox:
         )
 
     def happen(self, line: Called) -> None:
-        if self._process.is_alive:
-            self._world.happen(line)
+        self._world.happen(line)
 
     def happen_elsewhere(self, line: Called, after_s: float) -> None:
-        if self._process.is_alive:
-            self._world.happen_later(msgspec.structs.replace(line, process="world"), after_s)
+        self._world.happen_later(msgspec.structs.replace(line, process="world"), after_s)
 
 
 class Desk:

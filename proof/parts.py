@@ -1,0 +1,215 @@
+"""What the proof consists of: each part tries something and yields rows, and says in each row exactly what it tried.
+
+A part judges nothing by itself. What must hold stands beside the thing it is about, in tests/, where the daily tests
+hold it to the same with smaller numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+JOBS = os.cpu_count() or 1
+
+
+class Row(NamedTuple):
+    what: str
+    tried: str
+    violations: list[str]
+
+
+class Size(NamedTuple):
+    """How much of each."""
+
+    seeds: int = 5000
+    sweep_every: int = 1
+    double: tuple[tuple[str, int], ...] = (("function", 1), ("trouble", 4))  # programs, and every so many points
+    flip_every: int = 1
+    power: tuple[int, int] = (4, 1)  # workloads, and every so many moments
+    crowd: int = 10_000
+    plans: int = 1000
+    soak_s: float = 120.0
+    examples: int = 10
+
+
+# For a look at the table; the sentences change with the numbers.
+QUICK = Size(
+    seeds=200, sweep_every=10, double=(("function", 20),), flip_every=500, power=(1, 20), crowd=500, plans=100,
+    soak_s=10.0, examples=1,
+)  # fmt: skip
+
+
+def simulator(size: Size) -> Iterator[Row]:
+    from holdfast.testing.simulator.__main__ import judged, replay_command
+
+    violations: list[str] = []
+    virtual_s = 0.0
+    for seed, found, seconds in judged(range(size.seeds), jobs=JOBS):
+        virtual_s += seconds
+        violations += [f"{text}\n    replay: {replay_command(seed)}" for text in found[:1]]
+    tried = f"{size.seeds:,} histories, {virtual_s / 3600:,.0f} hours of virtual time"
+    yield Row("simulated histories: crashes, zombies, bad disks, clock jumps, odd tools", tried, violations)
+
+
+# ---- broken on purpose ------------------------------------------------------------------------------------------
+
+
+def sabotage(size: Size) -> Iterator[Row]:
+    from simulator.sabotage import SABOTEURS
+
+    with _processes() as pool:
+        for saboteur, found in zip(SABOTEURS, pool.map(_caught, range(len(SABOTEURS))), strict=True):
+            missed = [] if found else [f"nobody noticed within {saboteur.within} seeds: {saboteur.what}"]
+            tried = f"caught by seed {found[0]} of {saboteur.within}: `{found[1]}`" if found else "not caught"
+            yield Row(f"broken on purpose: {saboteur.what}", tried, missed)
+
+
+def _caught(number: int) -> tuple[int, str] | None:
+    """After how many seeds, and by which check."""
+    from simulator.sabotage import SABOTEURS, caught
+
+    found = caught(SABOTEURS[number])
+    return (found[0], found[1].partition(":")[0]) if found else None
+
+
+# ---- killed -----------------------------------------------------------------------------------------------------
+
+
+def sweep(size: Size) -> Iterator[Row]:
+    from crash.programs import PROGRAMS
+    from crash.sweep import sweep as kill
+
+    points = f"before and after {_each(size.sweep_every)} journal write and effect of a tool"
+    for store, name in _STORES.items():
+        found = kill(store=store, every=size.sweep_every)
+        what = f"SIGKILL {points}, {name}, {len(PROGRAMS)} programs"
+        yield Row(what, f"{found.points:,} points", list(found.violations))
+    for program, every in size.double:
+        found = kill(programs=[program], double=every, every=every)
+        at = f"{_each(every)} point of the first life and {_each(every)} of the second"
+        what = f"SIGKILL again while recovering, SQLite, program `{program}`, at {at}"
+        yield Row(what, f"{found.points:,} points and pairs of points", list(found.violations))
+
+
+_STORES: dict[Literal["sqlite", "postgres"], str] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+
+
+# ---- stores and disks -------------------------------------------------------------------------------------------
+
+
+def stores(size: Size) -> Iterator[Row]:
+    yield _tests("the contract of a store, on memory, SQLite and PostgreSQL", "tests/journal/test_contract.py")
+    others = ["tests/journal", "--ignore=tests/journal/test_contract.py"]
+    yield _tests("stores: damage, other versions, locks, leases, a server that goes away", *others)
+
+
+def disk(size: Size) -> Iterator[Row]:
+    from disk import power
+
+    with _processes() as pool:
+        found = list(pool.map(_flips, range(JOBS), [size.flip_every] * JOBS))
+    outcomes: Counter[str] = sum((flips.outcomes for flips in found), Counter())
+    shown = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items()))
+    violations = [text for flips in found for text in flips.violations]
+    what = f"{_each(size.flip_every)} byte of a small store's file flipped, one at a time"
+    yield Row(what, f"{outcomes.total():,} places: {shown}", violations)
+    workloads, every = size.power
+    cuts = asyncio.run(power.sweep(range(workloads), every=every))
+    what = f"power cut on a replayed disk under SQLite, unsynced writes lost or torn, at {_each(every)} moment"
+    yield Row(what, f"{cuts.moments:,} moments of {workloads} workloads, one disk image each", cuts.violations)
+    what = "other faults of the disk: full, torn, read-only, locked, failing, shared, forked; a clock that is wrong"
+    heavy = ["--ignore=tests/disk/test_flip.py", "--ignore=tests/disk/test_power.py"]
+    yield _tests(what, "tests/disk", *heavy)
+
+
+def _flips(first: int, every: int) -> Any:
+    """One process's share of the places."""
+    from disk import flip
+
+    return asyncio.run(flip.sweep(only=lambda body: range(first * every, len(body), every * JOBS)))
+
+
+# ---- load -------------------------------------------------------------------------------------------------------
+
+
+def load(size: Size) -> Iterator[Row]:
+    from load import completion, crowd, soak
+
+    many = crowd.in_own_process(size.crowd, 1)
+    per = many.parked_bytes / max(1, many.parked) / 1024
+    tried = (
+        f"{many.ended.get('completed', 0):,} of {many.executions:,} executions completed; at the height "
+        f"{many.parked:,} waiting, {many.held:,} of them paused or interrupted, {per:.1f} KB each"
+    )
+    yield Row("a crowd with random pauses and interrupts, memory bounded", tried, crowd.wrong_with(many))
+    with tempfile.TemporaryDirectory(prefix="holdfast-proof-") as folder:
+        rate = asyncio.run(completion.completion(Path(folder), size.plans))
+    short = [] if rate.rate >= completion.RATE_MIN else [f"only {rate.rate:.2%} completed"]
+    what = (
+        "10 % of tool calls fail for a moment and say that nothing happened; at least 99 % of the plans complete alone"
+    )
+    yield Row(what, f"{rate.completed:,} of {rate.plans:,} plans", short)
+    with tempfile.TemporaryDirectory(prefix="holdfast-proof-") as folder:
+        report = asyncio.run(soak.soak(Path(folder), size.soak_s))
+    tried = (
+        f"{size.soak_s:.0f} s, {report.kills} kills, {report.recoveries:,} recoveries; "
+        f"{report.ended.get('completed', 0):,} of {report.executions:,} executions completed"
+    )
+    what = "a soak with engines killed and restarted; nothing grows, the doctor finds nothing"
+    yield Row(what, tried, soak.wrong_with(report))
+
+
+def properties(size: Size) -> Iterator[Row]:
+    what = f"properties and fuzzing with {size.examples} × the usual examples, and golden journals"
+    yield _tests(what, "tests/properties", "tests/golden", HOLDFAST_EXAMPLES=str(size.examples))
+
+
+# ---- small words ------------------------------------------------------------------------------------------------
+
+
+def _tests(what: str, *arguments: str, **environ: str) -> Row:
+    """A run of pytest, counted. What was skipped is not proved, and the row says so."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(JOBS), "--no-header", *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    passed, skipped = (_counted(word, done.stdout) for word in ("passed", "skipped"))
+    tried = f"{passed:,} tests" + (f", and {skipped:,} skipped on this machine" if skipped else "")
+    return Row(what, tried, [] if done.returncode == 0 and passed else [(done.stdout + done.stderr)[-3000:]])
+
+
+def _counted(word: str, text: str) -> int:
+    found = re.search(rf"(\d+) {word}", text.splitlines()[-1] if text.strip() else "")
+    return int(found[1]) if found else 0
+
+
+def _each(every: int) -> str:
+    return "every" if every == 1 else f"every {every}th"
+
+
+def _processes() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(JOBS, mp_context=multiprocessing.get_context("spawn"))
+
+
+PARTS: dict[str, Callable[[Size], Iterator[Row]]] = {
+    "simulator": simulator,
+    "sabotage": sabotage,
+    "sweep": sweep,
+    "stores": stores,
+    "disk": disk,
+    "load": load,
+    "properties": properties,
+}

@@ -1,0 +1,155 @@
+"""The runner of the proof: it publishes a table only if everything was tried and nothing was wrong."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from proof import parts, run
+from proof.parts import Row, Size
+
+from crash import sweep
+from load import completion, crowd, soak
+
+GOOD_CROWD = crowd.Report(count=10, executions=10, held=5, parked=8, ended={"completed": 10})
+VITALS = soak.Vitals(20, 4, 50, 50_000_000)
+GOOD_SOAK = soak.Report(
+    seconds=1, kills=5, executions=10, watched=3, ended={"completed": 10}, first=VITALS, last=VITALS, doctor=0
+)  # fmt: skip
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    return Path(shutil.copy(run.PAGE, tmp_path / "reliability.md"))
+
+
+def found(*violations: str) -> Any:
+    def part(size: Size) -> Iterator[Row]:
+        yield Row(f"tried {size.seeds}", "much", list(violations))
+
+    return part
+
+
+def test_a_table_has_a_row_for_everything_that_was_tried() -> None:
+    assert run.table([Row("flips", "9 places", []), Row("kills", "7 points", ["a", "b"])]) == (
+        "| what was tried | how much | violations |\n|---|---|---|\n| flips | 9 places | 0 |\n| kills | 7 points | 2 |"
+    )
+
+
+def test_a_whole_run_without_violations_writes_the_table_into_the_page(
+    page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "PARTS", {"one": found(), "two": found()})
+    before = page.read_text()
+    assert run.main([], page) == 0
+    after = page.read_text()
+    assert after.count("| tried 5000 | much | 0 |") == 2
+    assert run.MARK.sub("", before) == run.MARK.sub("", after), "the rest of the page is left as it is"
+    assert run.main([], page) == 0
+    assert page.read_text() == after
+
+
+@pytest.mark.parametrize("arguments", [["--quick"], ["--only", "one"]])
+def test_a_part_of_the_proof_writes_nothing(page: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    monkeypatch.setattr(run, "PARTS", {"one": found()})
+    before = page.read_text()
+    assert run.main(arguments, page) == 0
+    assert page.read_text() == before
+
+
+def test_a_violation_is_shown_fails_the_run_and_nothing_is_written(
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "PARTS", {"one": found(), "two": found("event 7 is missing")})
+    before = page.read_text()
+    assert run.main([], page) == 1
+    assert page.read_text() == before
+    assert "event 7 is missing" in capsys.readouterr().out
+
+
+def test_a_part_that_breaks_off_fails_the_run_and_nothing_is_written(
+    page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(size: Size) -> Iterator[Row]:
+        yield Row("begun", "a little", [])
+        raise RuntimeError("no server")
+
+    monkeypatch.setattr(run, "PARTS", {"one": broken, "two": found()})
+    before = page.read_text()
+    assert run.main([], page) == 1
+    assert page.read_text() == before
+
+
+# ---- parts say what they found ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("many", "rate", "soaked", "wrong"),
+    [
+        ({}, 1.0, {}, [0, 0, 0]),
+        ({"parked_bytes": 10**9}, 1.0, {}, [1, 0, 0]),
+        ({"ended": {"completed": 9, "failed": 1}}, 1.0, {}, [1, 0, 0]),
+        ({}, 0.98, {}, [0, 1, 0]),
+        ({}, 1.0, {"doctor": 1}, [0, 0, 1]),
+        ({}, 1.0, {"ended": {"completed": 9}}, [0, 0, 1]),
+        ({}, 1.0, {"last": VITALS._replace(files=999)}, [0, 0, 1]),
+    ],
+)
+def test_load_is_held_to_its_bounds_at_the_size_of_the_proof(
+    monkeypatch: pytest.MonkeyPatch, many: dict[str, Any], rate: float, soaked: dict[str, Any], wrong: list[int]
+) -> None:
+    async def completed(folder: Path, plans: int) -> Any:
+        return SimpleNamespace(rate=rate, completed=int(plans * rate), plans=plans)
+
+    async def soaking(folder: Path, seconds: float) -> soak.Report:
+        return msgspec.structs.replace(GOOD_SOAK, **soaked)
+
+    monkeypatch.setattr(crowd, "in_own_process", lambda count, seed: msgspec.structs.replace(GOOD_CROWD, **many))
+    monkeypatch.setattr(completion, "completion", completed)
+    monkeypatch.setattr(soak, "soak", soaking)
+    assert [len(row.violations) for row in parts.load(Size())] == wrong
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "tried", "wrong"),
+    [
+        ("12 passed in 3 s", 0, "12 tests", 0),
+        ("12 passed, 2 skipped in 3 s", 0, "12 tests, and 2 skipped on this machine", 0),
+        ("1 failed, 11 passed in 3 s", 1, "11 tests", 1),
+        ("2 skipped in 3 s", 0, "0 tests, and 2 skipped on this machine", 1),
+        ("", 4, "0 tests", 1),
+    ],
+)
+def test_runs_of_pytest_are_counted_and_a_run_of_nothing_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, said: str, code: int, tried: str, wrong: int
+) -> None:
+    done = SimpleNamespace(stdout=said, stderr="", returncode=code)
+    monkeypatch.setattr(parts.subprocess, "run", lambda *_, **__: done)
+    [row] = parts.properties(Size())
+    assert (row.tried, len(row.violations)) == (tried, wrong)
+
+
+def test_an_engine_that_repeats_a_once_step_fails_its_part_of_the_proof(
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From end to end: an engine that is broken on purpose, and real processes that are killed."""
+    kill = sweep.sweep
+    broken = {"moments": ["after-effect"], "every": 3, "sabotage": "again"}
+    monkeypatch.setattr(sweep, "sweep", lambda **_: kill(["function"], **broken))
+    before = page.read_text()
+    assert run.main(["--quick", "--only", "sweep"], page) == 1
+    assert page.read_text() == before
+    assert "is `once` and happened 2 times, not 1" in capsys.readouterr().out
+
+
+def test_the_sentence_says_how_many_were_left_out() -> None:
+    assert [parts._each(number) for number in (1, 7)] == ["every", "every 7th"]
