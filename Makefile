@@ -30,7 +30,7 @@ demo: $(RUNTIME) ## run a plan, kill it half-way, watch it resume
 test: $(DEV) ## run all tests (PYTEST_ARGS='-k name' for some)
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
-prove: $(DEV) ## the whole proof: thousands of histories, every crash point, every fault (half an hour)
+prove: $(DEV) ## the whole proof: thousands of histories, every crash point, faults of the disk (half an hour)
 	@$(BIN)/python proof/run.py $(PROVE_ARGS)
 
 check: $(DEV) ## the whole gate: format, lint, types, layers, tests with coverage

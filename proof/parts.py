@@ -37,7 +37,7 @@ class Size(NamedTuple):
     seeds: int = 5000
     sweep_every: int = 1
     double: tuple[tuple[str, int], ...] = (("function", 1), ("trouble", 4))  # programs, and every so many points
-    flip_every: int = 1
+    flip_every: int = 7  # all of them would take as long as everything else together
     power: tuple[int, int] = (4, 1)  # workloads, and every so many moments
     crowd: int = 10_000
     plans: int = 1000
@@ -99,8 +99,8 @@ def sweep(size: Size) -> Iterator[Row]:
         yield Row(what, f"{found.points:,} points", list(found.violations))
     for program, every in size.double:
         found = kill(programs=[program], double=every, every=every)
-        at = f"{_each(every)} point of the first life and {_each(every)} of the second"
-        what = f"SIGKILL again while recovering, SQLite, program `{program}`, at {at}"
+        at = f"{_each(every)} point of the first life, each with {_each(every)} point of the second"
+        what = f"SIGKILL again while recovering, SQLite, program `{program}`: {at}"
         yield Row(what, f"{found.points:,} points and pairs of points", list(found.violations))
 
 

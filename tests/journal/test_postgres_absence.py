@@ -6,8 +6,8 @@ import asyncio
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,18 +116,32 @@ steps:
 """
 
 
+def at_the_terminal(url: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "holdfast.cli", "--store", url, *arguments]
+    pipes: Any = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, cwd=folder, text=True, **pipes)
+
+
+@contextmanager
+def slow_run(url: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """`holdfast run` in the middle of a step that ends when there is a file called `go`."""
+    (folder / "slow.yaml").write_text(SLOW)
+    with at_the_terminal(url, folder, "run", "slow.yaml") as running:
+        try:
+            while not (folder / "begun").exists():
+                assert running.poll() is None, running.communicate()
+            yield running
+        finally:
+            running.kill()
+
+
 def test_a_run_at_the_terminal_outlasts_a_restart_of_the_server(
     postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "slow.yaml").write_text(SLOW)
-    command = [sys.executable, "-m", "holdfast.cli", "--store", postgres_url, "run", "slow.yaml"]
-    pipes: Any = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipes) as running:
+    with slow_run(postgres_url, tmp_path) as running:
         assert running.stderr is not None
+        postgres_server.stop()
         try:
-            while not (tmp_path / "begun").exists():
-                assert running.poll() is None, running.communicate()
-            postgres_server.stop()
             (tmp_path / "go").touch()
             told = next(line for line in running.stderr if "waiting up to" in line)
         finally:
@@ -136,6 +150,19 @@ def test_a_run_at_the_terminal_outlasts_a_restart_of_the_server(
     assert running.returncode == 0, told + complaints
     assert "completed in " in shown
     assert "is back after" in complaints
+
+
+def test_whoever_follows_is_told_when_a_dead_driver_would_be_noticed(postgres_url: str, tmp_path: Path) -> None:
+    with (
+        slow_run(postgres_url, tmp_path) as running,
+        at_the_terminal(postgres_url, tmp_path, "resume", "@last") as other,
+    ):
+        assert other.stdout is not None
+        assert "following it; if it is dead, its lease runs out within 10 s" in other.stdout.readline()
+        (tmp_path / "go").touch()
+        for process in (running, other):
+            shown, complaints = process.communicate(timeout=60)
+            assert "completed in " in shown, complaints
 
 
 # ---- commits whose end nobody saw --------------------------------------------------------------

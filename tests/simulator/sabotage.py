@@ -1,14 +1,13 @@
 """The engine broken on purpose, one rule at a time, to show that the checks can fail.
 
-A saboteur patches one thing for as long as it is in force. `caught` says how many seeds it took until a check that is
-meant to notice it did. None of this is ever shipped.
+A saboteur patches one thing for as long as it is in force. None of this is ever shipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
@@ -26,29 +25,9 @@ from holdfast.journal.log import Log, read_events
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Claim, Entry, Head, NewExecution, Written
 from holdfast.journal.writer import Batch, Writer
-from holdfast.testing.simulator import draw, judge, play
 from holdfast.testing.simulator.disk import SimulatedLiveness
-
-
-class Saboteur(NamedTuple):
-    """What is broken, how, which of these checks must notice it, and within how many seeds."""
-
-    what: str
-    breaks: Callable[[], AbstractContextManager[Any]]
-    noticed_by: frozenset[str]
-    within: int
-    store: type[MemoryStore] = MemoryStore
-
-
-def caught(saboteur: Saboteur, first: int = 0) -> tuple[int, str] | None:
-    """How many seeds it took, and which check noticed; None if nobody did."""
-    for number, seed in enumerate(range(first, first + saboteur.within), start=1):
-        with saboteur.breaks():
-            played = play(draw(seed), saboteur.store)
-        for violation in judge(played):
-            if violation.check in saboteur.noticed_by:
-                return number, str(violation)
-    return None
+from simulator.sabotage_rules import RULE_SABOTEURS
+from simulator.saboteur import Saboteur
 
 
 @contextmanager
@@ -85,10 +64,11 @@ class Forgetful(MemoryStore):
 
 
 class Deaf(MemoryStore):
-    """Says that it has kept an event from outside, and has not."""
+    """Does not keep what a parent says to its children."""
 
-    def _post(self, command: Command) -> Written:
-        return Written(ok=True) if command.verb == "send" else super()._post(command)
+    def _tell(self, command: Command) -> None:
+        if command.verb == "child_ended":
+            super()._tell(command)
 
 
 class Generous(MemoryStore):
@@ -194,15 +174,6 @@ def skip_an_event() -> AbstractContextManager[Any]:
     return patch.object(feed, "read_events", read)
 
 
-def never_release() -> AbstractContextManager[Any]:
-    append = Log.append
-
-    def keep(self: Log, *events: ev.Event, release: bool = False, **others: Any) -> None:
-        append(self, *events, release=release and self.state.is_ended, **others)
-
-    return patch.object(Log, "append", keep)
-
-
 def trust_the_clock() -> AbstractContextManager[Any]:
     return patch.object(Driver, "now_us", lambda self: self._clock_now_us())
 
@@ -286,13 +257,13 @@ SABOTEURS = (
         40,
     ),
     Saboteur("skip an event for watchers", skip_an_event, _by("watchers_see_every_event_in_order"), 10),
-    Saboteur("never release", never_release, _by("everything_ends_once_nothing_breaks"), 150),
     Saboteur("let time go back", trust_the_clock, _by("time_never_goes_back"), 60),
     Saboteur("ignore a pause", ignore_pauses, _by("nothing_begins_while_held"), 200),
     Saboteur("resume what was interrupted", resume_what_was_interrupted, _by("only_a_person_ends_an_interrupt"), 40),
     Saboteur("start a child twice", make_children_twice, _by("parent_and_child_agree"), 40),
-    Saboteur("lose a command", nothing, _by("every_command_gets_one_answer"), 20, Deaf),
+    Saboteur("lose a command", nothing, _by("every_command_gets_one_answer"), 40, Deaf),
     Saboteur("ignore concurrency keys", nothing, _by("concurrency_keys_are_kept"), 150, Crowded),
     Saboteur("ignore keys", nothing, _by("a_key_is_one_execution"), 60, Forgetful),
     Saboteur("let two drive", nothing, _by("only_the_driver_appends"), 20, Generous),
+    *RULE_SABOTEURS,
 )

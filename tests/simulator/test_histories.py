@@ -24,7 +24,9 @@ from holdfast.testing.simulator.history import (
     Watched,
 )
 from holdfast.testing.simulator.scenario import FAULTS, VERBS, Scenario
-from simulator.sabotage import SABOTEURS, Saboteur, caught
+from holdfast.testing.simulator.verdict import CHECKS
+from simulator.sabotage import SABOTEURS
+from simulator.saboteur import Saboteur, caught
 
 SEEDS_AT_ONCE = 20
 
@@ -76,6 +78,11 @@ def test_an_engine_broken_on_purpose_is_caught(saboteur: Saboteur) -> None:
     assert found is not None, f"nobody noticed within {saboteur.within} seeds: {saboteur.what}"
 
 
+def test_every_check_can_fail() -> None:
+    unbroken = {"nothing_begins_after_the_end"}  # a closed journal refuses the start that would have to come first
+    assert set(CHECKS) - unbroken == {name for saboteur in SABOTEURS for name in saboteur.noticed_by}
+
+
 def sabotage(what: str) -> Saboteur:
     return next(saboteur for saboteur in SABOTEURS if saboteur.what == what)
 
@@ -121,3 +128,19 @@ def test_seeds_that_are_no_span_are_explained(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         main(["--seeds", "many"])
     assert 'expected two numbers such as 0:1000, got "many"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--seeds", "5:5"], "5:5 holds no seed"),
+        (["--seeds", "9:2"], "the second number must be larger than the first"),
+        (["--seeds", "0:2", "--jobs", "0"], 'expected a number of processes from 1 on, got "0"'),
+    ],
+)
+def test_a_run_that_would_play_nothing_is_refused(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert text in capsys.readouterr().err

@@ -17,6 +17,7 @@ from holdfast.core.errors import InputInvalid
 if TYPE_CHECKING:
     from holdfast.app import Engine
     from holdfast.engine.run import Run
+    from holdfast.journal.store import Head
     from holdfast.settings import Settings
 
 PLAN_ENDINGS = (".yaml", ".yml", ".json")
@@ -93,8 +94,7 @@ def resume(
             since = (await found.head()).seq
             await engine.resume(found.id, force=force)
             head = await found.head()
-            done = f"{head.ended} of {head.total}" if head.total else f"{head.ended}"
-            note = f"going on with {head.title or head.name} ({head.id}), {done} steps are in the journal"
+            note = f"going on with {head.title or head.name} ({head.id}), {_recorded(head)} in the journal"
             return await _drive(engine, found, since=since, note=note, as_json=as_json, no_ask=no_ask)
 
     return wait_for(work())
@@ -201,11 +201,23 @@ async def _drive(engine: Engine, run: Run, *, as_json: bool, no_ask: bool, since
     head = await run.head()
     follows = head.driver not in ("", engine.services.driver) and not engine.is_dead(head.driver)
     if follows:
-        view.note(f"another process drives {run.id}; following it")
+        view.note(f"another process drives {run.id}; following it{_should_it_be_dead(engine)}")
     elif note:
         view.note(note)
     asks = not (no_ask or as_json or follows) and is_terminal() and is_terminal(sys.stdin)
     return await Foreground(engine, run, view, asks=asks, follows=follows).drive(since)
+
+
+def _recorded(head: Head) -> str:
+    if head.total > 1:
+        return f"{head.ended} of {head.total} steps are"
+    return "1 step is" if head.ended == 1 else f"{head.ended} steps are"
+
+
+def _should_it_be_dead(engine: Engine) -> str:
+    """A dead process holds no lock, but on a server it holds its lease until that has run out."""
+    address = getattr(engine.services.store, "address", None)
+    return f"; if it is dead, its lease runs out within {address.lease_s:g} s" if address is not None else ""
 
 
 # ---- what is run, and with what ------------------------------------------------------------------------------------

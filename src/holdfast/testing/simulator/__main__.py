@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seed", type=int, help="play this seed and tell its history")
     what.add_argument("--seeds", type=_span, help="play these seeds, such as 0:1000, and count")
-    parser.add_argument("--jobs", type=int, default=1, help="how many processes play at once")
+    parser.add_argument("--jobs", type=_count, default=1, help="how many processes play at once")
     parser.add_argument("--quiet", action="store_true", help="do not tell the history")
     given = parser.parse_args(arguments)
     if given.seeds is not None:
@@ -36,9 +36,18 @@ def main(arguments: list[str]) -> int:
 def _span(text: str) -> range:
     first, _, last = text.partition(":")
     try:
-        return range(int(first), int(last))
+        seeds = range(int(first), int(last))
     except ValueError:
         raise argparse.ArgumentTypeError(f'expected two numbers such as 0:1000, got "{text}"') from None
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text} holds no seed; the second number must be larger than the first")
+    return seeds
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f'expected a number of processes from 1 on, got "{text}"')
+    return int(text)
 
 
 def _one(seed: int, *, quiet: bool) -> int:

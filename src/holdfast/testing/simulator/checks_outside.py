@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core import events as ev
 from holdfast.journal.store import TOO_LATE
 from holdfast.testing.simulator.case import Case, Check
-from holdfast.testing.simulator.history import Called, HandedIn, Ordered, Returned, Trouble, Watched
+from holdfast.testing.simulator.history import HandedIn, Ordered, Returned, Trouble, Watched
 from holdfast.testing.simulator.witness import TASK_ENDS, Story
 
 HEARD_WITHIN_US = 60_000_000  # a parent that ended this soon after its child need not have heard of it
@@ -161,14 +161,6 @@ def concurrency_keys_are_kept(case: Case) -> Iterator[str]:
                 break
 
 
-def nobody_hears_the_dead(case: Case) -> Iterator[str]:
-    """Of the witness itself: no line of a process after its death, or the other checks mean nothing."""
-    died = {line.process: line.at_us for line in case.played.history.lines if getattr(line, "text", "") == "died"}
-    for line in case.played.history.lines:
-        if isinstance(line, Called | Watched) and line.at_us > died.get(line.process, line.at_us):
-            yield f"{line.process} was heard at {line.at_us} µs, after its death"
-
-
 CHECKS: tuple[Check, ...] = (
     nobody_complains,
     a_key_is_one_execution,
@@ -178,5 +170,4 @@ CHECKS: tuple[Check, ...] = (
     a_command_acts_once,
     parent_and_child_agree,
     concurrency_keys_are_kept,
-    nobody_hears_the_dead,
 )

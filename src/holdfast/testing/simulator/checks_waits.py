@@ -66,8 +66,7 @@ def _has_lasting_yes(story: Story, call: Called, start: Fact) -> bool:
 
 
 def _object(raw: Any) -> dict[str, Any]:
-    value = Case.plain(raw)
-    return value if isinstance(value, dict) else {}
+    return Case.plain(raw) or {}
 
 
 def a_no_ends_a_step(case: Case) -> Iterator[str]:
