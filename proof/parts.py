@@ -79,7 +79,8 @@ def sabotage(size: Size) -> Iterator[Row]:
 
 def _caught(number: int) -> tuple[int, str] | None:
     """After how many seeds, and by which check."""
-    from simulator.sabotage import SABOTEURS, caught
+    from simulator.sabotage import SABOTEURS
+    from simulator.saboteur import caught
 
     found = caught(SABOTEURS[number])
     return (found[0], found[1].partition(":")[0]) if found else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import warnings
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -249,3 +250,31 @@ async def test_the_inbox_is_read_through_its_index(tmp_path: Path) -> None:
     await SqliteStore(path).close()
     plan = sql(path, "EXPLAIN QUERY PLAN " + queries("sqlite")["pending_some"].replace("?", "'[\"a\"]'"))
     assert any("inbox_pending" in row[3] for row in plan)
+
+
+async def test_a_fork_waits_until_no_thread_is_inside_sqlite(tmp_path: Path) -> None:
+    """Otherwise the child inherits a lock of SQLite's that nobody will ever let go of."""
+    order: list[str] = []
+    about_to, let_go = threading.Event(), threading.Event()
+
+    def fork() -> None:
+        about_to.set()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks beside threads
+            child = os.fork()
+        if child == 0:
+            os._exit(0)
+        order.append("forked")
+        os.waitpid(child, 0)
+
+    store = SqliteStore(tmp_path / "j.db")
+    reading = asyncio.ensure_future(store._read(let_go.wait))
+    forking = asyncio.ensure_future(asyncio.to_thread(fork))
+    await asyncio.to_thread(about_to.wait)
+    await asyncio.sleep(0.05)  # time enough to fork, if nothing holds it up
+    order.append("let go")
+    let_go.set()
+    await asyncio.gather(reading, forking)
+    assert order == ["let go", "forked"]
+    assert await store.find("x") == []  # and the parent works on
+    await store.close()

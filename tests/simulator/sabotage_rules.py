@@ -17,7 +17,7 @@ from holdfast.core import failure as failure_rules
 from holdfast.core.execution import Execution
 from holdfast.core.failure import RetryLater
 from holdfast.core.schedule import Schedule
-from holdfast.engine import family, ownership, step, waiting
+from holdfast.engine import attempt, family, ownership, step, waiting
 from holdfast.engine.driver import Driver
 from holdfast.engine.voice import Voice
 from holdfast.journal import log
@@ -62,7 +62,7 @@ def verify_nothing() -> Broken:
 
 
 def call_twice() -> Broken:
-    invoke = step.invoke
+    invoke = attempt.invoke
 
     async def twice(*arguments: Any) -> bytes:
         await invoke(*arguments)

@@ -11,7 +11,9 @@ import asyncio
 import os
 import random
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -45,6 +47,8 @@ class SqliteStore:
         self._writing = ThreadPoolExecutor(1, "holdfast-writer")
         self._reading = ThreadPoolExecutor(1, "holdfast-reader")
         self._closed = False
+        self.at_work = {self._writing: threading.Lock(), self._reading: threading.Lock()}
+        _stores.add(self)
         with explaining(path):
             fresh = not path.exists()
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -260,11 +264,31 @@ class SqliteStore:
             raise StoreUnavailable("this store was opened before a fork; open a new one in the child process")
 
         def explained() -> T:
-            with explaining(self.path):
+            with self.at_work[pool], explaining(self.path):
                 return work()
 
         return await asyncio.get_running_loop().run_in_executor(pool, explained)
 
+
+# SQLite's own locks are copied by a fork as they are. If another thread held one, the child would wait for it for ever,
+# even in a store of its own; so a fork waits until no thread of ours is inside SQLite.
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_held_for_fork: list[threading.Lock] = []
+
+
+def _wait_for_quiet() -> None:
+    for store in list(_stores):
+        for lock in store.at_work.values():
+            lock.acquire()
+            _held_for_fork.append(lock)
+
+
+def _go_on() -> None:
+    while _held_for_fork:
+        _held_for_fork.pop().release()
+
+
+os.register_at_fork(before=_wait_for_quiet, after_in_parent=_go_on, after_in_child=_go_on)
 
 _PRAGMAS = (
     "journal_mode=WAL",
