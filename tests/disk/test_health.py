@@ -61,6 +61,7 @@ async def test_what_somebody_added_to_the_schema_is_left_alone(tmp_path: Path) -
     await store_at(path)
     sql(path, "CREATE INDEX mine ON executions (title)")
     await SqliteStore(path).close()
+    assert sql(path, "SELECT name FROM sqlite_schema WHERE name = 'mine'") == [("mine",)]
 
 
 async def test_a_large_store_is_not_walked_through_at_every_opening(

@@ -251,3 +251,4 @@ async def test_execution_that_two_branches_wake_holds_one_place() -> None:
         gate.open.set()
         await result(busy)
         await result(run)
+        assert len(await names(run, "task:started")) == 2  # created, and woken once for both

@@ -159,3 +159,4 @@ async def test_closing_an_engine_with_a_queue_leaves_the_queue_for_the_next(tmp_
     async with engine_at(tmp_path, gate.tool, limits=limits) as engine:
         for run in runs:
             await result(engine.get(run.id))
+        assert [head.status for head in await engine.list()] == ["completed"] * 3

@@ -10,29 +10,12 @@ import pytest
 import holdfast
 from holdfast.testing import Lab, LabError, NotCrashSafe
 from holdfast.testing.lab.sweep import differences, effects
-
-
-@holdfast.tool(effect="once")
-async def charge(amount: int) -> str: ...
-
-
-@holdfast.tool(effect="read")
-async def look(value: int = 0) -> int: ...
-
-
-@holdfast.function
-async def buy(ctx: holdfast.Context) -> Any:
-    price = await ctx.call(look, 1)
-    receipt = await ctx.call(charge, price)
-    await ctx.sleep("1d")
-    return [receipt, await ctx.call(look, 2)]
+from testing.shop import buy, charge, look, stocked
 
 
 @pytest.fixture
 def shop(lab: Lab) -> Lab:
-    lab.fake(charge, returns="charged")
-    lab.fake(look, returns=3)
-    return lab
+    return stocked(lab)
 
 
 def test_a_crash_everywhere_tries_every_write_and_every_call(shop: Lab) -> None:

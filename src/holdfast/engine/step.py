@@ -145,7 +145,7 @@ class _Runner:
         """Its driver died, or a person interrupted it: what may run again does, what must not is in doubt."""
         assert step is not None
         if step.status == "running" and step.effect == "once":
-            why = "its process ended while it ran"
+            why = "its process ended, or lost its journal, while it ran"
             self.run.append(ev.StepInDoubt(at=self.run.now_us(), path=step.path, why=why, attempt=step.attempt))
         elif step.status == "running" and losses(step) >= LOSSES_MAX:
             self._give_up_after_losses(step)
