@@ -17,9 +17,12 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 PEERS_READY := $(PEERS)/.installed
+SERVERS := tests/servers/npm
+SERVERS_READY := $(SERVERS)/node_modules/.installed
+OUTSIDE := $(SERVERS_READY) chromium
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove check format docs bench clean
+.PHONY: help demo test prove check format docs bench clean chromium
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r verb what; do printf '%-14s %s\n' "$$verb" "$$what"; done
@@ -27,13 +30,13 @@ help: ## list these verbs
 demo: $(RUNTIME) ## run a plan, kill it half-way, watch it resume
 	@$(BIN)/holdfast demo
 
-test: $(DEV) ## run all tests (PYTEST_ARGS='-k name' for some)
+test: $(DEV) $(OUTSIDE) ## run all tests (PYTEST_ARGS='-k name' for some)
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
-prove: $(DEV) ## the whole proof: thousands of histories, every crash point, faults of the disk (half an hour)
+prove: $(DEV) $(OUTSIDE) ## the whole proof: thousands of histories, every crash point, faults of the disk (half an hour)
 	@$(BIN)/python proof/run.py $(PROVE_ARGS)
 
-check: $(DEV) ## the whole gate: format, lint, types, layers, tests with coverage
+check: $(DEV) $(OUTSIDE) ## the whole gate: format, lint, types, layers, tests with coverage
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
@@ -51,7 +54,7 @@ bench: $(DEV) $(PEERS_READY) ## measure Holdfast against its peers and bare SQLi
 	@$(BIN)/python bench/run.py $(BENCH_ARGS)
 
 clean: ## remove the environments and caches
-	rm -rf $(VENV) $(PEERS) .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* dist
+	rm -rf $(VENV) $(PEERS) $(SERVERS)/node_modules .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* dist
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -68,6 +71,17 @@ $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "setting up $(VENV) with what the tests need"
 	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
 	@touch $@ $(RUNTIME)
+
+$(SERVERS_READY): $(SERVERS)/package.json $(SERVERS)/package-lock.json
+	@command -v npm >/dev/null || { echo "the tests of MCP tools need Node.js with npm: on Debian, apt install npm" >&2; exit 1; }
+	@echo "setting up the MCP servers that the tests talk to"
+	@npm ci --silent --prefix $(SERVERS)
+	@touch $@
+
+# Tests drive a real browser. Where nobody may install one, those tests say so and are skipped.
+chromium:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null \
+		|| { echo "installing chromium, which the tests of the browser drive"; apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
 
 $(PEERS_READY): bench/peers/requirements.txt
 	@echo "setting up $(PEERS) with the systems to compare with"

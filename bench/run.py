@@ -56,8 +56,15 @@ ALONE = [
     Measurement("sequential", "ours/sequential.py", 5),
     Measurement("flat", "ours/flat.py", 100_000),
     Measurement("reopen", "ours/reopen.py", 1),
+    Measurement("carry", "ours/carry.py", 1),
     Measurement("startup", "ours/startup.py", 7),
     Measurement("waiting", "ours/waiting.py", 100_000),
+    Measurement("http", "ours/http_rate.py", 200),
+    Measurement("guards", "ours/guards.py", 15),
+    Measurement("shell", "ours/shell.py", 200),
+    Measurement("pressure", "ours/pressure.py", 2000),
+    Measurement("listing", "ours/listing.py", 100_000),
+    Measurement("backup", "ours/backup.py", 100_000),
 ]
 
 
@@ -72,8 +79,17 @@ def goals(found: dict[str, Any]) -> list[Goal]:
         Goal("cost of the last to the first 1,000 of 100,000 steps", found["flat"]["growth"], 1.2, at_most=True),
         Goal("ms to reopen 1,500 events", found["reopen"]["short_ms"], 20, at_most=True),
         Goal("ms to reopen 100,000 events", found["reopen"]["long_ms"], 250, at_most=True),
+        Goal("s to export 100,000 events", found["carry"]["export_s"], 3, at_most=True),
+        Goal("s to import 100,000 events", found["carry"]["import_s"], 3, at_most=True),
         Goal("CPU s of holdfast --help", found["startup"]["help_cpu_s"], 0.3, at_most=True),
+        Goal("share of its rate limit that 200 http steps reach", found["http"]["share"], 0.95),
+        Goal("share of its rate limit that 200 http steps keep to", found["http"]["share"], 1.05, at_most=True),
+        Goal("µs that the guards add to a step", found["guards"]["overhead_us"], 50, at_most=True),
+        Goal("ms that shell.run adds to a command", found["shell"]["overhead_ms"], 10, at_most=True),
+        Goal("µs that asking for room adds to a step", found["pressure"]["overhead_us"], 10, at_most=True),
         Goal("MB with 100,000 executions waiting", found["waiting"]["resident_mb"], 200, at_most=True),
+        Goal("s of holdfast list with 100,000 executions", found["listing"]["slowest_s"], 0.3, at_most=True),
+        Goal("ms the longest commit takes during a backup", found["backup"]["longest_ms"], 50, at_most=True),
     ]
 
 

@@ -38,7 +38,7 @@ def pages() -> dict[Path, str]:
     return {
         REFERENCE / "events.md": events_page(),
         REFERENCE / "errors.md": errors_page(),
-        REFERENCE / "cli.md": cli_page(),
+        DOCS / "cli.md": cli_page(),
         REFERENCE / "settings.md": settings_page(),
         REFERENCE / "limits.md": limits_page(),
         REFERENCE / "checks.md": checks_page(),
@@ -115,6 +115,7 @@ def events_page() -> str:
         ("The task", events.TaskEvent),
         ("Steps", events.StepEvent),
         ("People", events.PeopleEvent),
+        ("Money", events.BudgetEvent),
         ("Outside, family, plan", events.OtherEvent),
         ("Live frames", events.AnyFrame),
     )
@@ -133,11 +134,18 @@ def event_block(kind: Any) -> list[str]:
     when = WHEN.get(name, "") if said else sentence_for(WHEN, name, "WHEN")
     lines = [f"### {name}", "", f"{said} {when}".strip()]
     hints, comments = typing.get_type_hints(kind), comments_of(kind)
+    hints |= {in_dollars(name): hint for name, hint in hints.items()}
+    comments |= {in_dollars(name): text for name, text in comments.items()}
     rows = [
         (f"`{field}`", type_word(field, hints.get(field, ADDED.get(field))), field_word(field, comments))
         for field in wired_fields(kind)
     ]
     return [*lines, "", *table(("field", "type", "meaning"), rows)] if rows else lines
+
+
+def in_dollars(name: str) -> str:
+    """Events hold micro-dollars; outside, amounts are told in dollars."""
+    return re.sub("_micros$", "_usd", name)
 
 
 def part_block(name: str, kind: Any) -> list[str]:
@@ -195,7 +203,7 @@ def type_word(name: str, hint: Any) -> str:
     words = {int: "number", float: "number", str: "text", bool: "true or false", type(None): "null", msgspec.Raw: "any"}
     if hint in words:
         return words[hint]
-    return "{" + ", ".join(typing.get_type_hints(hint)) + "}"
+    return "{" + ", ".join(in_dollars(field) for field in typing.get_type_hints(hint)) + "}"
 
 
 # ---- errors ------------------------------------------------------------------------------------------------------
@@ -251,9 +259,14 @@ def cli_page() -> str:
     blocks: list[list[str]] = [
         ["# Command line", "", NOTE],
         [
-            "An execution is named by its id, by any unambiguous beginning or end of it, or as `@last`. `--store` and",
-            "`-C` may stand anywhere. `--json` answers with one JSON document, or with JSON lines for events;",
-            'an error is then one JSON object on stderr, `{"error": TEXT, "type": CLASS}`.',
+            "An execution is named by its id, by any unambiguous beginning or end of it, or as `@last`. `--store`,",
+            "`-C` and `--profile` may stand anywhere.",
+        ],
+        [
+            "`--json` answers with one JSON document; `run`, `resume`, `retry`, `fork`, `watch`, `events`, `logs` and",
+            "`worker` with JSON lines, one for each event or line, and so does a command for many, one for each",
+            'execution. Then an error is one JSON object on stderr, `{"error": TEXT, "type": CLASS}`, and whatever is',
+            'said beside the answer is another, `{"note": TEXT}`.',
         ],
         table(
             ("exit code", "meaning"),
@@ -262,15 +275,27 @@ def cli_page() -> str:
                 ("1", "failed or stopped, or the journal cannot be used"),
                 ("2", "wrong use; nothing was changed"),
                 ("3", "paused, or waiting for a person"),
+                (
+                    "74",
+                    "the output cannot be written, as on a full disk; what was commanded or run is in the journal",
+                ),
                 ("130", "interrupted"),
-                ("143", "told to end with SIGTERM (129: its terminal was closed); what it drove can be resumed"),
+                (
+                    "143",
+                    "told to end with SIGTERM (129: its terminal was closed); it can be resumed. A worker: 0",
+                ),
             ],
         ),
         help_block("holdfast", root, None),
     ]
     context = root.make_context("holdfast", ["--help"], resilient_parsing=True)
     for name, command in root.commands.items():
+        if command.hidden:
+            continue
         blocks.append(help_block(f"holdfast {name}", command, context))
+        within = command.context_class(command, info_name=name, parent=context)
+        for inner, subcommand in getattr(command, "commands", {}).items():
+            blocks.append(help_block(f"holdfast {name} {inner}", subcommand, within))
     return page(*blocks)
 
 
@@ -289,22 +314,36 @@ def settings_page() -> str:
         ["# Settings", "", NOTE],
         [
             "Settings come from `holdfast.toml`, or from `[tool.holdfast]` in `pyproject.toml`, found upwards from",
-            "where the command was started; then from the environment; then from flags. Later ones win. An unknown",
-            "name or a wrong type is an error that names it. [Configuration](../guides/configuration.md) has examples.",
+            "where the command was started; then from the profile that was chosen; then from the environment; then",
+            "from flags. Later ones win. A wrong type is an error that names it, an unknown name a warning.",
+            "`holdfast config` prints every value with its source, and [configuration](../guides/configuration.md) has",
+            "examples.",
         ],
     ]
-    limits = settings.LimitSettings()
     for key, kind in settings.KEYS.items():
-        known = DEFAULTS.get(key) or f"{getattr(limits, key.partition('.')[2]):g}"
+        known = DEFAULTS.get(key) or default_of(key)
         variable = settings.ENVIRONMENT_PREFIX + key.upper().replace(".", "_")
         facts = [
             f"- Expects: {settings.EXPECTED[kind]}",
             f"- Default: {known}",
-            f"- Environment: `{variable}`",
+            *([f"- Environment: `{variable}`"] if kind not in ("tables", "secrets") else []),
             *([f"- Flag: {FLAGS[key]}"] if key in FLAGS else []),
         ]
         blocks.append([f"## {key}", "", sentence_for(SETTINGS, key, "SETTINGS"), "", *facts])
     return page(*blocks)
+
+
+def default_of(key: str) -> str:
+    group, _, name = key.partition(".")
+    groups = {
+        "limits": settings.LimitSettings(),
+        "resources": settings.ResourceSettings(),
+        "pressure": settings.PressureSettings(),
+    }
+    value = getattr(groups[group], name)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 # ---- limits ------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Row(NamedTuple):
 class Size(NamedTuple):
     """How much of each."""
 
-    seeds: int = 5000
+    seeds: int = 3000
     sweep_every: int = 1
     double: tuple[tuple[str, int], ...] = (("function", 1), ("trouble", 4))  # programs, and every so many points
     flip_every: int = 7  # all of them would take as long as everything else together
@@ -53,15 +53,25 @@ QUICK = Size(
 
 
 def simulator(size: Size) -> Iterator[Row]:
-    from holdfast.testing.simulator.__main__ import judged, replay_command
+    from holdfast.testing.simulator.many import Progress, judged, replay_command
+    from simulator.census import census, expected
 
-    violations: list[str] = []
+    wrong: dict[int, str] = {}
     virtual_s = 0.0
-    for seed, found, seconds in judged(range(size.seeds), jobs=JOBS):
-        virtual_s += seconds
-        violations += [f"{text}\n    replay: {replay_command(seed)}" for text in found[:1]]
+    progress = Progress(size.seeds, _say)
+    for verdict in judged(range(size.seeds), JOBS):
+        progress.saw(verdict)
+        virtual_s += verdict.seconds
+        if verdict.violations:
+            wrong[verdict.seed] = f"{verdict.violations[0]}\n    replay: {replay_command(verdict.seed)}"
+            _say(wrong[verdict.seed])
     tried = f"{size.seeds:,} histories, {virtual_s / 3600:,.0f} hours of virtual time"
+    violations = [wrong[seed] for seed in sorted(wrong)]
     yield Row("simulated histories: crashes, zombies, bad disks, clock jumps, odd tools", tried, violations)
+    found = census()
+    tried = f"all {len(expected())} within {found.histories} histories" if not found.missing else "not all"
+    missing = [f"never reached: {label}" for label in sorted(found.missing)]
+    yield Row("what these histories have to reach: fates of tools, breakages, commands, remedies", tried, missing)
 
 
 # ---- broken on purpose ------------------------------------------------------------------------------------------
@@ -72,18 +82,18 @@ def sabotage(size: Size) -> Iterator[Row]:
 
     with _processes() as pool:
         for saboteur, found in zip(SABOTEURS, pool.map(_caught, range(len(SABOTEURS))), strict=True):
-            missed = [] if found else [f"nobody noticed within {saboteur.within} seeds: {saboteur.what}"]
-            tried = f"caught by seed {found[0]} of {saboteur.within}: `{found[1]}`" if found else "not caught"
+            missed = [f"not noticed within {saboteur.within} seeds by {name}" for name in sorted(found.missed_by)]
+            noticed = ", ".join(f"`{name}`" for name in sorted(saboteur.noticed_by - found.missed_by))
+            tried = f"caught by seed {found.seeds} of {saboteur.within}: {noticed}" if noticed else "not caught"
             yield Row(f"broken on purpose: {saboteur.what}", tried, missed)
 
 
-def _caught(number: int) -> tuple[int, str] | None:
-    """After how many seeds, and by which check."""
+def _caught(number: int) -> Any:
+    """In a process of its own, to which only a number need travel."""
     from simulator.sabotage import SABOTEURS
     from simulator.saboteur import caught
 
-    found = caught(SABOTEURS[number])
-    return (found[0], found[1].partition(":")[0]) if found else None
+    return caught(SABOTEURS[number])
 
 
 # ---- killed -----------------------------------------------------------------------------------------------------
@@ -190,6 +200,11 @@ def _tests(what: str, *arguments: str, **environ: str) -> Row:
     passed, skipped = (_counted(word, done.stdout) for word in ("passed", "skipped"))
     tried = f"{passed:,} tests" + (f", and {skipped:,} skipped on this machine" if skipped else "")
     return Row(what, tried, [] if done.returncode == 0 and passed else [(done.stdout + done.stderr)[-3000:]])
+
+
+def _say(line: str) -> None:
+    """How far it has come: a long part shows that it lives."""
+    print(f"  … {line}", flush=True)
 
 
 def _counted(word: str, text: str) -> int:

@@ -1,8 +1,9 @@
-"""What every test gets without asking: nothing of the machine's own settings, and the same generated examples."""
+"""What every test gets without asking: nothing of the machine's own settings and state, and the same examples."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,7 +15,14 @@ settings.register_profile("steady", deadline=None, derandomize=True, suppress_he
 settings.load_profile("steady")
 
 
+@pytest.fixture(scope="session")
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
 @pytest.fixture(autouse=True)
-def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, state_folder: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(state_folder))
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("HOLDFAST_PRESSURE_WATCH", "no")  # a busy machine must not change what tests see

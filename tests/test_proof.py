@@ -18,6 +18,7 @@ from proof import parts, run
 from proof.parts import Row, Size
 
 from crash import sweep
+from holdfast.testing.simulator import many
 from load import completion, crowd, soak
 
 GOOD_CROWD = crowd.Report(count=10, executions=10, held=5, parked=8, ended={"completed": 10})
@@ -52,7 +53,7 @@ def test_a_whole_run_without_violations_writes_the_table_into_the_page(
     before = page.read_text()
     assert run.main([], page) == 0
     after = page.read_text()
-    assert after.count("| tried 5000 | much | 0 |") == 2
+    assert after.count("| tried 3000 | much | 0 |") == 2
     assert run.MARK.sub("", before) == run.MARK.sub("", after), "the rest of the page is left as it is"
     assert run.main([], page) == 0
     assert page.read_text() == after
@@ -149,6 +150,25 @@ def test_an_engine_that_repeats_a_once_step_fails_its_part_of_the_proof(
     assert run.main(["--quick", "--only", "sweep"], page) == 1
     assert page.read_text() == before
     assert "is `once` and happened 2 times, not 1" in capsys.readouterr().out
+
+
+def test_a_seed_that_fails_is_told_at_once_and_the_row_has_the_command_that_replays_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def judged(seeds: range, jobs: int) -> Iterator[many.Judged]:
+        yield many.Judged(8, ["a_check: late"], 3600.0)
+        yield many.Judged(2, ["every_history_comes_to_an_end: seed 2 did not end within 120 s", "more"], 0.0)
+        yield from (many.Judged(seed, [], 3600.0) for seed in seeds if seed not in (2, 8))
+
+    monkeypatch.setattr(many, "judged", judged)
+    simulated = next(parts.simulator(Size(seeds=10)))
+    assert simulated.tried == "10 histories, 9 hours of virtual time"
+    assert simulated.violations == [
+        "every_history_comes_to_an_end: seed 2 did not end within 120 s\n"
+        "    replay: python -m holdfast.testing.simulator --seed 2",
+        "a_check: late\n    replay: python -m holdfast.testing.simulator --seed 8",
+    ]
+    assert capsys.readouterr().out.startswith("  … a_check: late\n    replay: ")
 
 
 def test_the_sentence_says_how_many_were_left_out() -> None:

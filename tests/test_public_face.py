@@ -11,6 +11,7 @@ import holdfast
 
 FACE = [
     "Approval",
+    "Breaker",
     "Call",
     "Context",
     "DidNotHappen",
@@ -21,9 +22,11 @@ FACE = [
     "Happened",
     "HoldfastError",
     "InvalidCall",
+    "Lenient",
     "Limits",
     "Misconfigured",
     "NotPermitted",
+    "Plan",
     "RateLimited",
     "Refused",
     "ResourceShort",

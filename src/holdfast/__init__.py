@@ -26,11 +26,13 @@ if TYPE_CHECKING:
         ToolError,
         Transient,
     )
-    from holdfast.core.policy import Approval, Fallback, Retry, StepPolicy
+    from holdfast.core.policy import Approval, Breaker, Fallback, Retry, StepPolicy
     from holdfast.engine.run import Run
     from holdfast.engine.services import Limits
+    from holdfast.programs.builder import Plan
     from holdfast.programs.context import Context
     from holdfast.programs.function import function
+    from holdfast.tools.annotations import Lenient
     from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, current_call
     from holdfast.tools.tool import tool
 
@@ -50,11 +52,13 @@ _HOMES = {
         "ToolError",
         "Transient",
     ),
-    "holdfast.core.policy": ("Approval", "Fallback", "Retry", "StepPolicy"),
+    "holdfast.core.policy": ("Approval", "Breaker", "Fallback", "Retry", "StepPolicy"),
     "holdfast.engine.run": ("Run",),
     "holdfast.engine.services": ("Limits",),
+    "holdfast.programs.builder": ("Plan",),
     "holdfast.programs.context": ("Context",),
     "holdfast.programs.function": ("function",),
+    "holdfast.tools.annotations": ("Lenient",),
     "holdfast.tools.call": ("Call", "DidNotHappen", "Happened", "Unknown", "current_call"),
     "holdfast.tools.tool": ("tool",),
 }
@@ -62,6 +66,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Approval",
+    "Breaker",
     "Call",
     "Context",
     "DidNotHappen",
@@ -72,9 +77,11 @@ __all__ = [
     "Happened",
     "HoldfastError",
     "InvalidCall",
+    "Lenient",
     "Limits",
     "Misconfigured",
     "NotPermitted",
+    "Plan",
     "RateLimited",
     "Refused",
     "ResourceShort",

@@ -6,20 +6,32 @@ This is the `Engine` that applications import; the one in holdfast.engine knows 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from holdfast.core import events as ev
-from holdfast.core.errors import Misconfigured
+from holdfast.core.durations import parse_duration
+from holdfast.core.errors import Misconfigured, SettingsInvalid, UsageError
+from holdfast.core.plan_checkpoint import checkpoints_of
+from holdfast.core.plan_resources import resources_of
+from holdfast.core.policy import Checkpoints
+from holdfast.core.pressure import PressureLimits
+from holdfast.core.resources import parse_size
+from holdfast.core.secrets import read_sources
 from holdfast.engine import engine as core_engine
 from holdfast.engine.feed import Feed
 from holdfast.engine.keeping import Recovery
+from holdfast.engine.notices import Notices
+from holdfast.engine.pressure import Pressure
 from holdfast.engine.run import Run
 from holdfast.engine.services import Limits, Services, SystemClock
+from holdfast.engine.tidying import Retention
 from holdfast.journal.live import LiveRing
 from holdfast.journal.liveness import InProcess, Liveness, LockFiles
 from holdfast.journal.memory import MemoryStore
@@ -30,12 +42,18 @@ from holdfast.journal.writer import Writer
 from holdfast.programs.function import Function
 from holdfast.programs.prepare import Preparer, Subject
 from holdfast.settings import Settings, ensure_data_folder, load_settings
-from holdfast.tools.builtin import builtin_tools
+from holdfast.settings.known import remember
+from holdfast.tools.adapter import Adapter, Place
+from holdfast.tools.builtin import builtin_adapters
+from holdfast.tools.machine import read_machine
+from holdfast.tools.notify import Notify
 from holdfast.tools.registry import Registry
+from holdfast.tools.secrets import Vault
 from holdfast.tools.tool import Tool
 from holdfast.version import VERSION
 
 _memory_liveness = InProcess()
+log = logging.getLogger("holdfast")
 
 
 class Engine(core_engine.Engine):
@@ -57,11 +75,14 @@ class Engine(core_engine.Engine):
         limits: Limits | None = None,
     ) -> None:
         flags = {"store": str(store)} if store is not None else {}
-        self.settings = settings or load_settings(Path(folder or "."), os.environ, flags)
+        self.settings = settings or _settings_with_warnings(Path(folder or "."), flags)
         registry = registry_of(self.settings, tools, functions)
         clock = SystemClock()
-        self.preparer = Preparer(registry, self.settings.root, VERSION, clock.now_us)
+        secrets = vault_of(self.settings)
+        secrets.cover()
+        self.preparer = Preparer(registry, self.settings.root, VERSION, clock.now_us, secrets)
         opened, liveness, ring = _open_store(self.settings)
+        remember(self.settings)
         services = Services(
             store=opened,
             writer=Writer(opened),
@@ -70,11 +91,17 @@ class Engine(core_engine.Engine):
             driver="",
             folder=self.settings.root,
             programs=self.preparer.kinds(),
+            retention=_retention_of(self.settings),
             limits=limits or Limits(**dataclasses.asdict(self.settings.limits)),
+            resources=resources_of(dataclasses.asdict(self.settings.resources)),
+            pressure=_pressure_of(self.settings),
             clock=clock,
             version=VERSION,
+            data_folder=self.settings.data_folder,
+            secrets=secrets,
         )
         services.driver = services.new_id()
+        services.notices = _notices_of(self.settings, services)
         super().__init__(services, liveness, recover=recover)
 
     async def __aenter__(self) -> Engine:
@@ -84,7 +111,7 @@ class Engine(core_engine.Engine):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def start(
+    async def start(  # noqa: PLR0913 -- what a task may be handed in with
         self,
         program: Subject,
         *,
@@ -94,14 +121,24 @@ class Engine(core_engine.Engine):
         title: str = "",
         labels: Mapping[str, str] | None = None,
         hold: bool = False,
+        budget: float | Mapping[str, float] | None = None,
+        checkpoint: Checkpoints | Mapping[str, Any] | None = None,
+        cache: bool = True,
     ) -> Run:
-        """Hand a task in: a plan (a file or a mapping), or a function. When this returns, the task is on disk.
+        """Hand a task in: a plan (a file, a mapping, a `Plan`) or a function. When this returns, the task is on disk.
 
-        `key` makes handing it in twice the same as once; `hold` hands it in without starting it.
+        `key` makes handing it in twice the same as once; `hold` hands it in without starting it. `budget` is what it
+        may spend, in US dollars, in place of what its plan says; `{"usd": 0.5, "warn_at": 0.8}` also says when to warn.
+        `checkpoint` says when it saves itself to a file, in place of what the plan or the settings say. Without `cache`
+        every tool is asked anew; what it answers is kept for others all the same.
         """
         created = self.preparer.prepare(
-            program, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold
-        )
+            program, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
+            budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
+            fresh=not cache,
+        )  # fmt: skip
+        if created.checkpoint is None:
+            created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)
         unmet = self.preparer.unmet(program)
         if unmet:
             raise Misconfigured("\n".join(["nothing was started, because something is missing:", *unmet]))
@@ -134,9 +171,21 @@ class Engine(core_engine.Engine):
 
     async def _replaced(self, execution_id: str, program: Subject | None, inputs: Mapping[str, Any]) -> ev.TaskCreated:
         created = (await self.get(execution_id).state()).facts()
-        merged = {**msgspec.json.decode(created.inputs), **inputs}
+        before = msgspec.json.decode(created.inputs)
         subject: Subject = program if program is not None else _subject_of(created)
-        return self.preparer.prepare(subject, merged, owner=created.owner, labels=created.labels)
+        given = {"owner": created.owner, "labels": created.labels, "title": self._title_given(created, before)}
+        replaced = self.preparer.prepare(subject, {**before, **inputs}, **given)
+        if program is None or replaced.budget is None:  # another plan is no reason to forget a limit
+            replaced = msgspec.structs.replace(replaced, budget=created.budget)
+        return replaced
+
+    def _title_given(self, created: ev.TaskCreated, inputs: Mapping[str, Any]) -> str:
+        """The title, if a person gave it; the program's own is made anew from its new inputs."""
+        try:
+            own = self.preparer.prepare(_subject_of(created), inputs).title
+        except UsageError:  # a plan that has to be corrected cannot say what it would call itself
+            return ""
+        return "" if created.title == own else created.title
 
 
 def _subject_of(created: ev.TaskCreated) -> Subject:
@@ -145,18 +194,79 @@ def _subject_of(created: ev.TaskCreated) -> Subject:
     return created.program.name
 
 
+def preparer_of(settings: Settings) -> Preparer:
+    """What finds, reads and checks programs here, without a journal."""
+    registry = registry_of(settings)
+    registry.learn()
+    return Preparer(registry, settings.root, VERSION, SystemClock().now_us, vault_of(settings))
+
+
+def vault_of(settings: Settings) -> Vault:
+    return Vault(read_sources(settings.secrets), settings.root)
+
+
 def registry_of(
     settings: Settings, tools: Iterable[Tool[..., Any]] = (), functions: Iterable[Function[..., Any]] = ()
 ) -> Registry:
     """Every tool and function there is: built in, handed over, and named in the settings."""
     registry = Registry()
-    for tool in (*builtin_tools(), *tools):
+    add_builtin(registry, settings)
+    for tool in tools:
         registry.add(tool)
     for function in functions:
         registry.add_function(function)
     for module in settings.modules:
         registry.load_module(module, settings.root)
     return registry
+
+
+def add_builtin(registry: Registry, settings: Settings) -> None:
+    for adapter in adapters_of(settings):
+        registry.add_adapter(adapter)
+
+
+def adapters_of(settings: Settings) -> list[Adapter]:
+    """The families of built-in tools as the settings say, none of them opened."""
+    file = str(settings.config_file or "")
+    place = Place(settings.root, settings.data_folder, settings.store, file)
+    return builtin_adapters(settings.tools, place, file)
+
+
+def _pressure_of(settings: Settings) -> Pressure:
+    said = dataclasses.asdict(settings.pressure)
+    watch = said.pop("watch")
+    sizes = {f"{name}_bytes": parse_size(said.pop(name)) for name in ("disk_tight", "disk_severe")}
+    folder = settings.data_folder if settings.data_folder.exists() else settings.root
+    return Pressure(partial(read_machine, folder) if watch else None, PressureLimits(**said, **sizes))
+
+
+def _notices_of(settings: Settings, services: Services) -> Notices | None:
+    said = settings.notify
+    notify = services.registry.family(Notify)
+    if not said.channels or notify is None:
+        return None
+    for channel in said.channels:
+        try:
+            notify.check_channel(channel)
+        except Misconfigured as error:
+            where = settings.sources["notify.channels"]
+            raise SettingsInvalid(f"{where}: notify.channels: {str(error).removeprefix('to: ')}") from None
+    return Notices(services, notify.tell, said.channels, said.on, said.url)
+
+
+def _retention_of(settings: Settings) -> Retention | None:
+    kept = settings.retention
+    if not kept.older_than:
+        return None
+    older_than_us = int(parse_duration(kept.older_than) * 1e6)
+    return Retention(older_than_us=older_than_us, status=kept.status, data_folder=settings.data_folder)
+
+
+def _settings_with_warnings(folder: Path, flags: Mapping[str, Any]) -> Settings:
+    settings = load_settings(folder, os.environ, flags)
+    for warning in settings.warnings:
+        log.warning("%s", warning)
+    return settings
 
 
 def _open_store(settings: Settings) -> tuple[Store, Liveness, LiveRing | None]:

@@ -204,3 +204,65 @@ def test_orphans_dead_processes_and_missing_tools_are_named(well: Workshop) -> N
     tidied = findings(well, code=0)
     assert "the lock file of a dead process" in tidied["lock file"]["what"]
     assert findings(well, code=0) == {}
+
+
+def test_a_fallback_that_does_not_exist_concerns_its_own_tool_alone(well: Workshop) -> None:
+    with (well.folder / "tools.py").open("a") as tools:
+        tools.write('\n\n@holdfast.tool(name="far.ask", effect="read", fallbacks=["work.evne"])\ndef far(): ...\n')
+    finding = findings(well)["fallback"]
+    place = f"{well.folder / 'tools.py'}:"
+    assert finding["what"].startswith(f"tool far.ask at {place}")
+    assert finding["what"].endswith(': its fallback work.evne does not exist; did you mean "work.even"?')
+    ran = well.run("run", "two.yaml")
+    assert "its fallback work.evne does not exist" in ran.err
+    well.write("far.yaml", "steps: [{id: a, tool: far.ask}]")
+    assert 'its fallback "work.evne" is not here' in well.run("run", "far.yaml", code=2).err
+
+
+def test_what_the_settings_ask_for_and_cannot_be_had_is_named(well: Workshop) -> None:
+    well.write(
+        "holdfast.toml",
+        'modules = ["tools.py"]\n[tools.browser]\nexecutable = "no-such-browser"\n'
+        '[tools.mcp.servers.gone]\ncommand = ["no-such-server"]\n'
+        '[tools.notify.channels]\ntypo = "jsn://localhost/"\nhere = "json://localhost/"\nlater = "env:NO_SUCH_THING"\n',
+    )
+    out = well.run("doctor", code=1).out
+    assert 'warning: settings: no browser called "no-such-browser" can be run. Steps that need it will fail.' in out
+    assert 'tools.mcp.servers.gone.command: no program called "no-such-server" can be run' in out
+    assert 'the address of the channel "typo" makes no sense to apprise. ' in out
+    assert 'the channel "later" needs the environment variable NO_SUCH_THING. ' in out
+    assert 'channel "here"' not in out
+
+
+@pytest.mark.parametrize(
+    ("package", "table", "text"),
+    [
+        ("playwright", "[tools.browser]\nwidth = 800\n", "pip install 'holdfast[browser]'"),
+        ("mcp", '[tools.mcp.servers.s]\ncommand = ["sh"]\n', "pip install 'holdfast[mcp]'"),
+        ("apprise", '[tools.notify.channels]\nhere = "json://localhost/"\n', "pip install 'holdfast[notify]'"),
+    ],
+)
+def test_an_extra_that_the_settings_need_and_is_not_installed_is_named(
+    well: Workshop, package: str, table: str, text: str
+) -> None:
+    # The one way to take an installed package away from a real process: a finder that says it is not there.
+    hide = "import importlib.util as u; f = u.find_spec; "
+    hide += f"u.find_spec = lambda n, *a: None if n == {package!r} else f(n, *a)"
+    well.write("sitecustomize.py", hide)
+    well.write("holdfast.toml", f'modules = ["tools.py"]\n{table}')
+    told = well.run("doctor", code=1, PYTHONPATH=str(well.folder))
+    assert text in told.out
+
+
+def test_what_was_set_aside_is_not_asked_anything_and_goes_only_by_force(well: Workshop) -> None:
+    well.run("run", "ask.yaml", code=3)
+    edited = well.newest()["id"]
+    edit(well, "UPDATE events SET body = CAST(replace(body, ?, ?) AS BLOB) WHERE seq = 1", "ask.yaml", "axk.yaml")
+    assert findings(well).keys() == {"damaged execution"}
+    stopped = well.run("stop", edited, code=2)
+    assert f"execution {edited} was set aside, because its journal is damaged (event 1 was changed" in stopped.err
+    assert f"delete it with: holdfast delete {edited} --force" in stopped.err
+    kept = well.run("delete", edited, code=2)
+    assert f"delete it for good with: holdfast delete {edited} --force; nothing was deleted" in kept.err
+    assert "deleted 1 execution" in well.run("delete", edited, "--force").out
+    assert well.run("list", "--json").json == []

@@ -12,7 +12,7 @@ from cli.workshop import Workshop, environment
 
 COMMANDS = [
     "run", "resume", "retry", "fork", "list", "show", "events", "watch", "pause", "interrupt", "stop", "approve",
-    "deny", "answer", "resolve", "send", "tools", "doctor", "demo",
+    "deny", "answer", "resolve", "send", "tools", "doctor", "demo", "logs", "inbox", "history", "diff",
 ]  # fmt: skip
 
 
@@ -62,7 +62,32 @@ def test_a_named_store_that_is_not_there_is_a_mistake(shop: Workshop) -> None:
     assert missing in shop.run("list", "--store", "nope.db", code=2).err
     assert missing in shop.run("list", code=2, HOLDFAST_STORE="nope.db").err
     shop.write("holdfast.toml", 'store = "later.db"\n')
-    assert shop.run("list").out == "no executions; start one with `holdfast run PLAN`\n"
+    assert shop.run("list").err == "holdfast: no executions; start one with `holdfast run PLAN`\n"
+
+
+def test_a_list_that_is_cut_says_so(shop: Workshop) -> None:
+    for _ in range(3):
+        shop.run("run", "two.yaml", "--hold")
+    said = "there are more; these are the newest 2: --limit shows more, filters narrow it down"
+    assert shop.run("list", "--limit", "2").err == f"holdfast: {said}\n"
+    cut = shop.run("list", "--limit", "2", "--json")
+    assert len(cut.json) == 2
+    assert json.loads(cut.err) == {"note": said}
+    assert shop.run("list", "--limit", "3").err == ""
+    assert len(shop.run("list", "--limit", "3", "--json").json) == 3
+
+
+def test_a_list_says_that_nobody_drives_what_runs(shop: Workshop) -> None:
+    process = shop.start("run", "gate.yaml")
+    shop.wait_for_log("gate begun")
+    driven = shop.run("list")
+    assert "nobody drives it" not in driven.out + driven.err
+    shop.kill(process)
+    left = shop.run("list")
+    assert left.out.splitlines()[1].endswith("(nobody drives it)")
+    assert left.err == (
+        "holdfast: what nobody drives goes on with: holdfast resume ID, or holdfast worker for all of it\n"
+    )
 
 
 def test_steps_that_have_not_begun_are_pending(shop: Workshop) -> None:
@@ -148,7 +173,11 @@ def test_show_json_has_the_whole_execution(shop: Workshop) -> None:
         ("first", "work.do", "completed"),
         ("second", "work.do", "completed"),
     ]
-    assert (shown["status"], shown["output"], shown["spend"]) == ("completed", 1, {"usd": None, "tokens": None})
+    assert (shown["status"], shown["output"], shown["spend"]) == (
+        "completed",
+        1,
+        {"usd": None, "unknown": 0, "limit": None, "reserved": 0.0},
+    )
 
 
 def test_events_are_numbered_json_lines_and_can_be_continued(shop: Workshop) -> None:
@@ -290,3 +319,11 @@ def test_with_json_an_error_is_one_object_and_the_exit_code_stays(shop: Workshop
         assert text in said["error"]
         assert result.out == ""
     assert shop.run("answer", "@last", "a", "--", "--json", code=2).err.startswith("holdfast: ")
+
+
+def test_a_title_of_several_lines_stands_on_one(shop: Workshop) -> None:
+    shop.run("run", "two.yaml", "--title", "first\nsecond  completed")
+    for command in (["list"], ["show", "@last"], ["history"], ["events", "@last"], ["delete", "@last", "--dry-run"]):
+        out = shop.run(*command).out
+        assert "first second completed" in out
+        assert not any(line.startswith("second") for line in out.splitlines())

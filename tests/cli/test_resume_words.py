@@ -19,4 +19,4 @@ from holdfast.journal.store import Head
     ],
 )
 def test_one_step_is_and_two_steps_are(ended: int, total: int, words: str) -> None:
-    assert _recorded(Head(id="x", name="x", kind="plan", created_at=0, ended=ended, total=total)) == words
+    assert _recorded(Head(id="x", name="x", kind="plan", created_at=0, ended=ended, total=total), ended) == words

@@ -163,7 +163,7 @@ def test_settings_and_modules_that_are_wrong_are_named(shop: Workshop) -> None:
     assert 'stoer: no such setting; did you mean "store"?' in shop.run("run", "two.yaml", code=2).err
     shop.write("holdfast.toml", 'modules = ["absent.py"]\n')
     assert 'no file called "absent.py"' in shop.run("run", "two.yaml", code=2).err
-    assert shop.run("list").out == "no executions; start one with `holdfast run PLAN`\n"
+    assert shop.run("list").err == "holdfast: no executions; start one with `holdfast run PLAN`\n"
 
 
 def test_a_store_that_cannot_be_used_is_explained(shop: Workshop) -> None:

@@ -6,11 +6,14 @@ import os
 import pty
 import re
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 
 from cli.workshop import PATIENCE_S, Workshop, environment
+
+KILL = "kill the process"  # in place of an answer
 
 
 def at_terminal(
@@ -35,7 +38,10 @@ def at_terminal(
             if waiting and (found := shown.find(waiting[0][0], answered)) >= 0:
                 answered = found + len(waiting[0][0])
                 answer = waiting.pop(0)[1]
-                os.write(terminal, (answer if isinstance(answer, str) else answer()).encode())
+                if answer == KILL:
+                    os.kill(pid, signal.SIGKILL)
+                else:
+                    os.write(terminal, (answer if isinstance(answer, str) else answer()).encode())
     finally:
         os.close(terminal)
         _, status = os.waitpid(pid, 0)

@@ -106,6 +106,8 @@ def test_a_watcher_of_a_driven_execution_leaves_it_to_the_other_process(shop: Wo
     watching.send_signal(signal.SIGINT)
     left = shop.finish(watching, 130)
     assert f"it goes on in the other process; to interrupt it: holdfast interrupt {shop.newest()['id']}" in left.out
+    assert left.out.endswith(f"another process drives it; follow it with: holdfast watch {shop.newest()['id']}\n")
+    assert "holdfast resume" not in left.out
     assert left.err == ""
     shop.open_gate()
     shop.finish(driving)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -221,6 +222,18 @@ class Workshop:
             raise AssertionError(f"still running after {PATIENCE_S} s\n{out}\n{err}") from None
         assert code is None or process.returncode == code, f"exit code {process.returncode}\n{out}\n{err}"
         return Result(process.returncode, out, err)
+
+    def told(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        """The next of its JSON lines; a process that keeps silent is killed, so that the test ends."""
+        assert process.stdout is not None
+        patience = threading.Timer(PATIENCE_S, process.kill)
+        patience.start()
+        try:
+            line = process.stdout.readline()
+        finally:
+            patience.cancel()
+        assert line, f"it said nothing for {PATIENCE_S} s, or ended"
+        return json.loads(line)
 
     def kill_all(self) -> None:
         for process in self._started:

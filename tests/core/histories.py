@@ -8,10 +8,12 @@ from typing import get_args
 from msgspec import Raw
 
 from holdfast.core import events as ev
+from holdfast.core.budget import Budget
 from holdfast.core.execution import Execution
 from holdfast.core.failure import Failure
 from holdfast.core.fold import apply
 from holdfast.core.policy import Concurrency
+from holdfast.core.resources import Usage
 
 CREATED = ev.TaskCreated(at=1, program=ev.Program(kind="plan", name="report"))
 STARTED = ev.TaskStarted(at=2, because="created", driver="d1")
@@ -74,6 +76,7 @@ LONG: tuple[ev.Event, ...] = (
         folder="/srv/reports",
         tools={"http.get": "1"},
         total=7,
+        budget=Budget(limit_micros=500_000, warn_at=0.5),
     ),
     ev.TaskStarted(at=2, because="created", driver="d1"),
     step("search", effect="idempotent", arguments=Raw(b'{"q":1}'), digest="ab", title="Search"),
@@ -112,6 +115,7 @@ LONG: tuple[ev.Event, ...] = (
     ev.ChildEnded(at=38, path="part", child_id="c1", status="failed", failure=BROKEN),
     ev.StepCompleted(at=39, path="part", output=Raw(b"null")),
     ev.PlanExtended(at=40, steps=Raw(b'[{"id":"mail"}]'), count=1, by="ann"),
+    ev.CheckpointSaved(at=40, file="e1.51.json", through=51, bytes=9000, ended=4),
     step("mail", at=41),
     ev.StepInterrupted(at=42, path="mail", started_at=41, duration_us=1),
     ev.TaskInterrupted(at=43, by="ann", why="wrong list"),
@@ -125,7 +129,46 @@ LONG: tuple[ev.Event, ...] = (
     approval("late", "r4"),
     ev.ApprovalExpired(at=100, request_id="r4"),
     ev.StepSkipped(at=101, path="late", reason="expired", by="ann"),
+    ev.StepLogged(at=101, path="search", attempt=3, log=ev.Blob(digest="cd" * 16, bytes=40), lines=2),
 )
+PAID: tuple[ev.Event, ...] = (  # what a budget adds to a history, after any other events
+    step("ask", at=102, tool="model.ask", reserved_micros=200_000),
+    ev.StepCompleted(at=103, path="ask", spent_micros=130_000),
+    step("draw", at=104, tool="model.draw", effect="once", reserved_micros=200_000),
+    ev.StepInDoubt(at=105, path="draw", why="its driver died"),
+    ev.BudgetWarned(at=105, settled_micros=330_000, limit_micros=500_000),
+    ev.StepSkipped(at=106, path="draw", reason="skipped by ann", by="ann"),
+    ev.BudgetExhausted(at=107, path="sing", needed_micros=200_000, room_micros=170_000, limit_micros=500_000),
+    ev.StepWaiting(at=107, path="sing", reason="budget", tool="model.sing"),
+    opened("budget", "sing", "r5", "skip", "fail"),
+    ev.BudgetRaised(at=108, limit_micros=900_000, by="ann"),
+    ev.RequestAnswered(at=108, request_id="r5", remedy="raised", by="ann"),
+    step("sing", at=109, tool="model.sing", reserved_micros=200_000),
+    ev.StepRetrying(at=110, path="sing", failure=LIMITED, due_at=111, spent_micros=0),
+    step("sing", at=111, attempt=2, tool="model.sing", reserved_micros=200_000),
+    step("sing", at=112, attempt=3, tool="model.sing", reserved_micros=200_000),
+    ev.StepFailed(at=113, path="sing", attempt=3, failure=BROKEN, critical=False, spent_micros=50_000),
+    step("kin", kind="child", tool="child", at=114),
+    ev.ChildStarted(at=114, path="kin", child_id="c2", reserved_micros=320_000),
+    ev.BudgetRaised(at=115, limit_micros=1_000_000, by="ann", path="kin"),
+    ev.ChildEnded(at=116, path="kin", child_id="c2", status="completed", spent_micros=70_000, unknown=1),
+    ev.StepCompleted(at=117, path="kin"),
+    step("last", at=118, tool="model.ask", reserved_micros=200_000),
+)
+PRESSED: tuple[ev.Event, ...] = (  # what a machine short of memory adds, and what commands used, after any other events
+    ev.PressureFelt(at=119, path="build", stage="tight", why="5.0% of the memory is free, and 10.0% is the least"),
+    ev.TaskWaiting(at=119, reasons=(ev.Reason(kind="pressure", path="build", due_at=179, name="tight"),)),
+    ev.TaskStarted(at=120, because="woken", driver="d2"),
+    step("build", at=121, tool="shell.run"),
+    ev.StepRetrying(at=122, path="build", failure=BROKEN, due_at=123, used=Usage(cpu_s=1.5, memory_bytes=9000)),
+    step("build", at=123, attempt=2, tool="shell.run"),
+    ev.StepCompleted(
+        at=124, path="build", attempt=2,
+        used=Usage(cpu_s=0.25, memory_bytes=7000, processes=3, disk_bytes=512, output_bytes=10),
+    ),
+    step("test", at=125, tool="shell.run"),
+    ev.StepFailed(at=126, path="test", failure=BROKEN, critical=False, used=Usage(cpu_s=2.0)),
+)  # fmt: skip
 ENDINGS: tuple[ev.Event, ...] = (
     ev.TaskCompleted(at=102, output=Raw(b'{"done":true}')),
     ev.TaskError(at=102, failure=BROKEN, path="mail"),

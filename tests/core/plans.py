@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
 from holdfast.core.errors import PlanInvalid
 from holdfast.core.plan import Plan, PlanStep
+from holdfast.core.plan_fields import Problems, plain_json
 from holdfast.core.plan_read import read_extension, read_plan
+from holdfast.core.plan_schema import ToolShape, plan_schema
 from holdfast.programs.cel import Cel
 
 CEL = Cel()
@@ -22,6 +26,12 @@ class Tools:
     def names(self) -> Collection[str]:
         return self.arguments
 
+    def why_absent(self, name: str) -> str:
+        return ""
+
+    def fallbacks_of(self, name: str) -> tuple[str, ...]:
+        return ()
+
     def check(self, tool: str, arguments: Mapping[str, Any], dynamic: frozenset[str]) -> list[tuple[str, str]]:
         known = self.arguments[tool]
         wrong = [(name, "unknown argument") for name in arguments if name not in known]
@@ -31,8 +41,26 @@ class Tools:
         return wrong
 
 
+def _shape(*names: str) -> ToolShape:
+    texts = {name: {"type": "string"} for name in names}
+    return ToolShape("", {"type": "object", "properties": texts, "additionalProperties": False})
+
+
+SCHEMA = Draft202012Validator(
+    plan_schema({"search.web": _shape("url"), "http.get": _shape("url"), "files.write": _shape("path", "text")})
+)
+
+
 def read(source: object, **options: Any) -> Plan:
-    return read_plan(source, expressions=CEL, tools=Tools(), programs=lambda name: name == "child.yaml", **options)
+    """Also holds the schema to its promise: what the reader accepts, it accepts."""
+    plan = read_plan(source, expressions=CEL, tools=Tools(), programs=lambda name: name == "child.yaml", **options)
+    if len(plan.steps) < 1000:  # it looks at every step many times over
+        assert schema_mistakes(source) == []
+    return plan
+
+
+def schema_mistakes(source: object) -> list[str]:
+    return [f"{error.json_path}: {error.message}" for error in SCHEMA.iter_errors(plain_json(source, Problems()))]
 
 
 def mistakes(source: object, **options: Any) -> list[str]:
@@ -43,7 +71,7 @@ def mistakes(source: object, **options: Any) -> list[str]:
     return []
 
 
-def plan(*steps: object, **others: object) -> dict[str, object]:
+def plan(*steps: object, **others: object) -> dict[str, Any]:
     return {"name": "report", "steps": list(steps), **others}
 
 

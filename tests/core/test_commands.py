@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from core.histories import BROKEN, CREATED, TO_STATUS, approval, fold, opened, running, step
 from holdfast.core import events as ev
@@ -83,6 +83,7 @@ TABLE: dict[tuple[str, str], tuple[str, str, list[str]]] = {
     ("stop", "failed"): ("refused", "the execution is already failed; there is nothing to stop", []),
     ("stop", "stopped"): ("unchanged", "already stopped by ann", []),
 }
+SAVED = ev.CheckpointSaved(at=1, file="e1.3.json", through=3, bytes=9)
 for _status in get_args(Status):
     _is_over = _status in ENDED
     _again = ("refused", over(_status), list[str]())
@@ -90,15 +91,23 @@ for _status in get_args(Status):
         ("approve", "approval"),
         ("deny", "approval"),
         ("answer", "question"),
-        ("resolve", "doubt or correction"),
+        ("resolve", "doubt, correction or budget"),
     ):
         TABLE[_verb, _status] = _again if _is_over else ("refused", f"there is no open {_kinds} request", [])
     TABLE["send", _status] = _again if _is_over else ("applied", "received tide", ["event:received"])
+    TABLE["budget", _status] = (
+        _again if _is_over else ("refused", "it has no limit that could be raised; set one with --limit", [])
+    )
     TABLE["child_ended", _status] = ("unchanged", "nobody waits for this child any more", [])
     TABLE["extend", _status] = (
         ("refused", f"the execution is {_status}; a plan can only be extended before its end", [])
         if _is_over
         else ("applied", "extended by 2 steps", ["plan:extended"])
+    )
+    TABLE["checkpoint", _status] = (
+        ("unchanged", f"saved; the execution is {_status}, and its journal ends with that", [])
+        if _is_over
+        else ("applied", "saved up to event 3", ["checkpoint:saved"])
     )
     if _is_over:
         for _verb in ("pause", "resume", "interrupt"):
@@ -112,7 +121,8 @@ def test_the_table_covers_every_verb_in_every_status() -> None:
 @pytest.mark.parametrize(("verb", "status"), TABLE, ids=lambda value: value)
 def test_what_a_command_does(verb: Verb, status: str) -> None:
     state = fold(TO_STATUS[status])
-    ruling = ask(state, verb, name="tide", count=2)
+    data = Raw(msgspec.json.encode(SAVED)) if verb == "checkpoint" else UNSET
+    ruling = ask(state, verb, name="tide", count=2, data=data)
     assert (ruling.outcome, ruling.text, names(ruling)) == TABLE[verb, status]
     assert state == fold(TO_STATUS[status])  # a ruling is only a proposal
     after = carry_out(state, ruling)  # and its events are legal where it was made
@@ -273,7 +283,7 @@ def test_a_step_that_asks_for_nothing_says_how_it_stands() -> None:
     state = running(step("search"))
     assert ask(state, "approve", step="search").text == "step search is running; it has no open approval request"
     resolved = ask(state, "resolve", step="search", remedy="done")
-    assert resolved.text == "step search is running; it has no open doubt or correction request"
+    assert resolved.text == "step search is running; it has no open doubt, correction or budget request"
     assert resolved.outcome == "refused"
 
 

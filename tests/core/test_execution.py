@@ -15,6 +15,8 @@ from core.histories import (
     EVENT_TYPES,
     LIMITED,
     LONG,
+    PAID,
+    PRESSED,
     TO_STATUS,
     approval,
     fold,
@@ -29,14 +31,17 @@ from holdfast.core.fold import apply
 
 
 def test_the_long_history_holds_every_kind_of_event() -> None:
-    assert {type(event) for event in (*LONG, *ENDINGS)} == set(EVENT_TYPES)
+    assert {type(event) for event in (*LONG, *PAID, *PRESSED, *ENDINGS)} == set(EVENT_TYPES)
 
 
-@given(cut=st.integers(0, len(LONG)), ending=st.sampled_from(ENDINGS))
+WHOLE = (*LONG, *PAID, *PRESSED)
+
+
+@given(cut=st.integers(0, len(WHOLE)), ending=st.sampled_from(ENDINGS))
 def test_a_prefix_written_down_and_gone_on_with_is_the_whole(cut: int, ending: ev.Event) -> None:
-    written = msgspec.json.encode(fold(LONG[:cut]))
+    written = msgspec.json.encode(fold(WHOLE[:cut]))
     read = msgspec.json.decode(written, type=Execution)
-    assert fold([*LONG[cut:], ending], read) == fold([*LONG, ending])
+    assert fold([*WHOLE[cut:], ending], read) == fold([*WHOLE, ending])
 
 
 @pytest.mark.parametrize("seq", [1, 2, 4])
@@ -155,6 +160,7 @@ def test_a_doubt_shows_the_failure_it_is_about() -> None:
         (ev.ApprovalExpired(at=9, request_id="r9"), "an answer to request r9, which is not open"),
         (ev.RequestAnswered(at=9, request_id="r1"), "an answer to request r1, which is not open"),
         (ev.StepNoted(at=9, path="b", data=Raw(b"1")), "step:noted for b, which never started"),
+        (ev.StepLogged(at=9, path="b", log=ev.Blob(digest="ab", bytes=1)), "step:logged for b, which never started"),
         (ev.StepDiverged(at=9, path="b", recorded="1", attempted="2"), "step:diverged for b, which never started"),
         (ev.ChildEnded(at=9, path="b", child_id="c", status="failed"), "child:ended for c, which b never started"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.plans import CEL, extend, mistakes, plan, read, tool
+from holdfast.core.budget import Budget
 from holdfast.core.errors import PlanInvalid
 from holdfast.core.inputs import InputSpec
 from holdfast.core.plan import Plan
@@ -51,6 +52,14 @@ def test_a_full_plan_is_read_whole():
     assert found.output.render({"steps.write": {"output": 7}}) == 7
 
 
+def test_a_budget_is_an_amount_or_a_map() -> None:
+    short = read(plan(tool(), budget=0.5)).budget
+    assert short == Budget(limit_micros=500_000, warn_at=0.8)
+    long = read(plan(tool(), budget={"usd": "0.000001", "warn_at": 1})).budget
+    assert long == Budget(limit_micros=1, warn_at=1.0)
+    assert read(plan(tool())).budget is None
+
+
 def test_every_mistake_is_reported_at_once_with_its_place():
     source = plan(
         tool(),
@@ -60,7 +69,7 @@ def test_every_mistake_is_reported_at_once_with_its_place():
     )
     assert mistakes(source) == [
         "colour: unknown key; known are: name, title, labels, inputs, steps, on_failure, finally, output, concurrency, "
-        "pause_timeout, on_pause_timeout",
+        "pause_timeout, on_pause_timeout, budget, checkpoint, resources, max_parallel",
         'steps[1].tool: no tool called "http.gte"; did you mean "http.get"?',
         'steps[2].retries: unknown key; did you mean "retry"?',
         "steps[2].with.txt: unknown argument",
@@ -106,6 +115,21 @@ def test_the_message_counts_the_mistakes_and_names_the_plan():
         (
             plan(tool(), on_pause_timeout="stopp"),
             'on_pause_timeout: expected one of "stop", "resume", got the string "stopp"; did you mean "stop"?',
+        ),
+        (
+            plan(tool(), budget=0),
+            "budget: expected an amount in US dollars, more than 0 and at most 1,000,000, such as",
+        ),
+        (
+            plan(tool(), budget="lots"),
+            "budget: expected an amount in US dollars, more than 0 and at most 1,000,000, such",
+        ),
+        (plan(tool(), budget={}), "budget.usd: missing; say how many US dollars may be spent, such as 0.50"),
+        (plan(tool(), budget={"usd": -1}), "budget.usd: expected an amount in US dollars, more than 0"),
+        (plan(tool(), budget={"usd": 1, "minutes": 3}), "budget.minutes: unknown key; known are: usd, warn_at"),
+        (
+            plan(tool(), budget={"usd": 1, "warn_at": 80}),
+            "budget.warn_at: expected a share of the limit, more than 0 and at most 1, such as 0.8, got the number 80",
         ),
         (plan(tool(), output="${{ steps.serach.output }}"), "output: ${{ steps.serach.output }}: no step called"),
         (

@@ -123,7 +123,8 @@ class Client:
         for asked in list(state.open_requests()):
             request = asked.request
             verb, arguments = self._reply_to(head.id, request)
-            await self._say(head.id, verb, f"{head.id}:{request.id}", {**arguments, "step": request.id})
+            about = {} if verb == "budget" else {"step": request.id}
+            await self._say(head.id, verb, f"{head.id}:{request.id}", {**arguments, **about})
 
     def _reply_to(self, execution_id: str, request: Request) -> tuple[str, dict[str, Any]]:
         if request.kind != "doubt":

@@ -213,6 +213,26 @@ STOPPED = Program(
     script=[Say(verb="stop", after="hold linger", arguments={"why": "enough"})],
 )
 
+
+@holdfast.function
+async def shopper(ctx: holdfast.Context) -> int:
+    await ctx.call("ask_model", 3)
+    return await ctx.call("buy", 4)
+
+
+MORE = ("budget", {"add_micros": 1_000_000})
+PAID = Program(
+    subject=plan(
+        step("first", "ask_model", 1),
+        step("second", "buy", 2, needs=[]),
+        {"id": "kid", "start": "shopper", "needs": ["first", "second"]},
+        step("third", "ask_model", "${{ steps.kid.output }}"),
+        step("fourth", "buy", 5),
+        budget={"usd": 0.65, "warn_at": 0.5},
+    ),
+    replies=dict.fromkeys(("first", "second", "third", "fourth", "ask_model", "buy"), MORE),
+)
+
 ASKED_FROM_ELSEWHERE = replace(ASKED, elsewhere=True)
 COMMANDED_FROM_ELSEWHERE = replace(COMMANDED, elsewhere=True)
 
@@ -224,7 +244,8 @@ PROGRAMS: dict[str, Program] = {
     "trouble": TROUBLE,
     "commanded": COMMANDED,
     "stopped": STOPPED,
+    "paid": PAID,
     "asked-elsewhere": ASKED_FROM_ELSEWHERE,
     "commanded-elsewhere": COMMANDED_FROM_ELSEWHERE,
 }
-FUNCTIONS = [inner, outer, curious, grandchild, doomed, companion]
+FUNCTIONS = [inner, outer, curious, grandchild, doomed, companion, shopper]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class Seen(msgspec.Struct, kw_only=True):
     happened: list[str] = []
     chain: list[str] = []
     pending: list[str] = []  # commands that nobody has answered
+    spent: tuple[int, int, int] = (0, 0, 0)  # micro-dollars settled, how many amounts are unknown, what is reserved
+    paid: tuple[int, int] = (0, 0)  # the same two, added up from the events alone
 
 
 class Survey(msgspec.Struct, kw_only=True):
@@ -94,7 +97,27 @@ async def _seen(store: Store, execution_id: str) -> Seen:
         happened=[_named(event) for _, event in events],
         chain=[row.digest.hex() for row in rows],
         pending=[command.id for command in await store.pending([execution_id])],
+        spent=(state.spend.settled_micros, state.spend.unknown, sum(state.spend.reserved.values())),
+        paid=_paid([event for _, event in events]),
     )
+
+
+def _paid(events: Sequence[Any]) -> tuple[int, int]:
+    """What the attempts came to: what each said, or what was reserved for it if it never came to say it."""
+    settled = unknown = 0
+    held: dict[str, int] = {}
+    for event in events:
+        path = getattr(event, "path", "")
+        spent: int | None = getattr(event, "spent_micros", None)
+        if isinstance(event, ev.ChildEnded):
+            settled, unknown = settled + (spent or 0), unknown + event.unknown
+        elif isinstance(event, ev.StepEvent) and not isinstance(event, ev.StepNoted | ev.StepDiverged):
+            reserved = held.pop(path, None)
+            settled += spent if spent is not None else reserved or 0
+            unknown += spent is None and reserved is not None
+        if isinstance(event, ev.StepStarted) and event.reserved_micros:
+            held[path] = event.reserved_micros
+    return settled + sum(held.values()), unknown + len(held)
 
 
 def _named(event: ev.AnyEvent) -> str:

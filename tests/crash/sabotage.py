@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core import events as ev
-from holdfast.engine import driver, step
+from holdfast.engine import driver, step, trying
 from holdfast.journal import liveness, writer
 from holdfast.journal.store import Written
 
@@ -39,8 +39,8 @@ def _told_before_written() -> None:
 def _lost_attempts_run_again() -> None:
     """A step whose process died is simply run again, whatever it declares."""
 
-    async def again(self: Any, lost: Any) -> None:
-        await self._attempt(lost, await self._arguments_of(lost))
+    async def again(work: Any, lost: Any) -> None:
+        await trying.attempt(work, lost, await work.arguments_of(lost))
 
     step._MOVES["running"] = again
 

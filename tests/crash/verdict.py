@@ -58,6 +58,8 @@ def _same_end(program: Program, alone: Survey, killed: Survey) -> Iterator[str]:
         yield from _compare(f"{of}: its steps", sorted(want.steps), sorted(have.steps))
         for path in want.steps.keys() & have.steps.keys() - program.chance:
             yield from _compare(f"{of}: step {path}", want.steps[path], have.steps[path])
+        if have.spent[0] < want.spent[0] or (have.spent != want.spent and not have.spent[1]):
+            yield f"{of}: spent {have.spent}, left alone {want.spent}"
         kinds = COUNTED if name else COUNTED + HELD
         yield from _compare(f"{of}: what happened", _counted(want, kinds), _counted(have, kinds))
 
@@ -125,6 +127,8 @@ def _sound(survey: Survey) -> Iterator[str]:
         yield from (f"{of}: {event} was recorded {count} times" for event, count in ends.items() if count > 1)
         answers = Counter(event for event in seen.happened if event.startswith(_ANSWERS))
         yield from (f"{of}: {event} was recorded {count} times" for event, count in answers.items() if count > 1)
+        settled, unknown, reserved = seen.spent
+        yield from _compare(f"{of}: what it spent", (*seen.paid, 0), (settled, unknown, reserved))
         yield from _family_agrees(survey, seen)
     told = [line.output for line in survey.ledger if line.effect == "seen" and line.key == "answered"]
     for command, outcome, _ in told:

@@ -161,4 +161,20 @@ async def dwell(call: holdfast.Call, gate: str) -> str:
     return gate
 
 
-TOOLS = [look, rate, put, stamp, pay, flaky, busy, transfer, wire, strict, broken, linger, dwell]
+@holdfast.tool(effect="idempotent", cost=0.10)
+async def ask_model(call: holdfast.Call, value: Any = None) -> Any:
+    """Says what it cost, and dies before or after that."""
+    at_boundary("before")
+    call.spend(usd=0.04)
+    write_line(call.folder, Line("idempotent", call.key, value))
+    at_boundary("after")
+    call.spend(usd=0.03)
+    return value
+
+
+@holdfast.tool(effect="once", cost=0.20)
+async def buy(call: holdfast.Call, value: Any = None) -> Any:
+    return touch(call, "once", value)
+
+
+TOOLS = [ask_model, buy, look, rate, put, stamp, pay, flaky, busy, transfer, wire, strict, broken, linger, dwell]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import tempfile
 from collections import Counter
@@ -15,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import pytest
 from msgspec import Raw
 
 import holdfast
 from holdfast.core.commands import Command
-from holdfast.journal import log as log_module
 from holdfast.journal.sqlite import SqliteStore
 
 HURRY = holdfast.Limits(passivate_after_s=0.0, interrupt_grace_s=0.2, drain_s=0.0)
@@ -123,22 +122,26 @@ def store_of(folder: Path) -> Path:
 
 async def furnish(folder: Path) -> Path:
     """Ended, failed, paused, waiting, doubtful and orphaned executions; blobs, snapshots, cache and inbox filled."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_module, "SNAPSHOT_EVENTS_MIN", 4)
-        async with engine_in(folder) as engine:
-            await _furnish_ended(engine)
-            waiting = await engine.start(asks)
-            await _status(waiting, "waiting")
-            paused = await engine.start(plan("paused", step("a", "put"), step("b", "look")), hold=True)
-            await paused.command("pause", id="paused", why="lunch")
-            await engine.start(plan("nap", {"id": "nap", "wait": 0.6}, step("after", "pay", 7)))
-        orphan = await _furnish_cut(folder)
+    async with _with_snapshots(engine_in(folder)) as engine:
+        await _furnish_ended(engine)
+        waiting = await engine.start(asks)
+        await _status(waiting, "waiting")
+        paused = await engine.start(plan("paused", step("a", "put"), step("b", "look")), hold=True)
+        await paused.command("pause", id="paused", why="lunch")
+        await engine.start(plan("nap", {"id": "nap", "wait": 0.6}, step("after", "pay", 7)))
+    orphan = await _furnish_cut(folder)
     store = SqliteStore(store_of(folder))
     arguments = Raw(b'{"name":"go","data":{"tide":"high"}}')
     await store.commit([Command(id="sent", execution_id=waiting.id, verb="send", at=1, by="ann", arguments=arguments)])
     await store.close()
     _compact(store_of(folder), orphan)
     return store_of(folder)
+
+
+def _with_snapshots(engine: holdfast.Engine) -> holdfast.Engine:
+    """These executions are short, and shall have snapshots all the same."""
+    engine.services.pace = dataclasses.replace(engine.services.pace, snapshot_events_min=4)
+    return engine
 
 
 async def _furnish_ended(engine: holdfast.Engine) -> None:
@@ -154,7 +157,7 @@ async def _furnish_cut(folder: Path) -> str:
     global hold  # noqa: PLW0603 -- the tools of this module look there
     hold = asyncio.Event()
     try:
-        async with engine_in(folder, recover="family") as engine:
+        async with _with_snapshots(engine_in(folder, recover="family")) as engine:
             await engine.start(plan("doubt", step("p", "pay", 9)))
             orphan = await engine.start(plan("orphan", step("l", "look", 1), step("p", "put", 8), step("q", "pay", 5)))
             async with asyncio.timeout(PATIENCE_S):

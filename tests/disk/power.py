@@ -18,7 +18,7 @@ import pytest
 from disk.house import in_memory
 from disk.recorder import Tape, recording, write_image
 from holdfast.core.errors import HoldfastError
-from holdfast.journal import sqlite as sqlite_module
+from holdfast.journal import sqlite_file
 from holdfast.journal.codec import verify
 from holdfast.journal.log import read_state
 from holdfast.journal.sqlite import SqliteStore
@@ -47,8 +47,8 @@ async def record(folder: Path, seed: int, sync: str = "FULL", commits: int = 40)
     samples: dict[str, Sample] = {}
     promises: list[Promise] = []
     with recording() as tape, pytest.MonkeyPatch.context() as patch:
-        pragmas = tuple(p for p in sqlite_module._PRAGMAS if not p.startswith(("synchronous", "wal_auto")))
-        patch.setattr(sqlite_module, "_PRAGMAS", (*pragmas, f"synchronous={sync}", "wal_autocheckpoint=12"))
+        pragmas = tuple(p for p in sqlite_file.PRAGMAS if not p.startswith(("synchronous", "wal_auto")))
+        patch.setattr(sqlite_file, "PRAGMAS", (*pragmas, f"synchronous={sync}", "wal_autocheckpoint=12"))
         store = SqliteStore(folder / STORE)
         promises.append(Promise(0, {}))  # a file that is only half made must not be in anybody's way
         for number in range(commits):

@@ -39,11 +39,14 @@ def test_every_error_has_a_heading() -> None:
 
 
 def test_every_command_has_a_heading() -> None:
-    command = [sys.executable, "-m", "holdfast.cli", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    names = re.findall(r"^  (\w+) ", shown.partition("Commands:")[2], re.MULTILINE)
-    assert names
-    assert {f"holdfast {name}" for name in names} <= headings("reference/cli.md")
+    def shown(*words: str) -> list[str]:
+        command = [sys.executable, "-m", "holdfast.cli", *words, "--help"]
+        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        return re.findall(r"^  (\w+) ", text.partition("Commands:")[2], re.MULTILINE)
+
+    names = [*shown(), *(f"service {name}" for name in shown("service"))]
+    assert "service install" in names
+    assert {f"holdfast {name}" for name in names} <= headings("cli.md")
 
 
 def test_every_setting_has_a_heading() -> None:

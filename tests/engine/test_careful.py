@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from engine.kit import FAST, HURRY, Gate, Script, engine_at, names, plan, result, seen, settled, step, step_of, until
+from holdfast.core import events as ev
 from holdfast.core.errors import Divergence, Refused
 from holdfast.core.policy import LOSSES_MAX
 
@@ -45,16 +46,20 @@ async def test_a_fallback_that_needs_approval_is_asked_for_like_any_other() -> N
         assert await result(run) == "deployed"
 
 
-async def test_an_approval_that_has_expired_cannot_be_granted_any_more(tmp_path: Path) -> None:
+async def test_an_approval_that_has_expired_cannot_be_granted_any_more() -> None:
     gate = Gate("deploy")
-    async with engine_at(tmp_path, gate.tool, limits=HURRY) as engine:
-        run = await engine.start(plan(step("a", "deploy", approval={"expires": "20ms"})))
-        await seen(run, "approval:requested")
-    await asyncio.sleep(0.03)
-    async with engine_at(tmp_path, gate.tool, recover="none") as engine:
+    async with engine_at("memory:", gate.tool, recover="none") as engine:
+        created = engine.preparer.prepare(plan(step("a", "deploy", approval="Deploy?")))
+        at = created.at
+        request = ev.Request(id="a#3", kind="approval", path="a", message="Deploy?", tool="deploy", expires_at=at)
+        asked = [
+            ev.StepWaiting(at=at, path="a", reason="approval", tool="deploy", kind="tool", due_at=at),
+            ev.ApprovalRequested(at=at, request=request),
+        ]
+        run = await engine.submit(created, copied=asked)  # and nobody has looked at it since
         with pytest.raises(Refused, match="a expired before it was answered, and silence is a no"):
-            await engine.get(run.id).approve("a")
-        assert "approval:expired" in await names(engine.get(run.id))
+            await run.approve("a")
+        assert "approval:expired" in await names(run)
     assert gate.calls == []
 
 

@@ -218,15 +218,18 @@ async def test_resolve_refuses_what_is_not_offered_and_what_is_not_open() -> Non
             holdfast.Refused, match="pay can be resolved with done, again, skip, fail; not with fallback"
         ):
             await run.resolve("pay", "fallback")
-        with pytest.raises(holdfast.Refused, match="there is no doubt or correction request for nowhere; open: pay"):
+        with pytest.raises(
+            holdfast.Refused, match="there is no doubt, correction or budget request for nowhere; open: pay"
+        ):
             await run.resolve("nowhere", "skip")
         with pytest.raises(holdfast.HoldfastError, match='edited arguments go with remedy "again"'):
             await run.resolve("pay", "done", arguments={"value": 1})
         assert (await names(run)).count("request:answered") == 0
         await run.resolve("pay", "skip")
         await result(run)
+        assert (await run.resolve("pay", "skip")).outcome == "unchanged"
         with pytest.raises(holdfast.Refused, match="the execution is completed"):
-            await run.resolve("pay", "skip")
+            await run.resolve("pay", "done")
 
 
 async def test_doubt_survives_a_restart(tmp_path: Path) -> None:

@@ -165,7 +165,8 @@ async def test_a_tool_that_ignores_its_time_limit_is_left_behind_and_counted() -
         await run.stop()
 
 
-async def test_a_blocking_tool_may_finish_in_the_time_an_interrupt_gives_it(tmp_path: Path) -> None:
+def blocking_payment() -> tuple[Any, threading.Event, threading.Event]:
+    """A tool that occupies its thread: set when it has begun, and what it waits for."""
     entered, go = threading.Event(), threading.Event()
 
     @holdfast.tool(effect="once")
@@ -174,6 +175,11 @@ async def test_a_blocking_tool_may_finish_in_the_time_an_interrupt_gives_it(tmp_
         go.wait(10)
         return "paid"
 
+    return pay, entered, go
+
+
+async def test_a_blocking_tool_may_finish_in_the_time_an_interrupt_gives_it(tmp_path: Path) -> None:
+    pay, entered, go = blocking_payment()
     async with engine_at(tmp_path, pay) as engine:
         run = await engine.start(plan(step("a", "pay")))
         await asyncio.to_thread(entered.wait, 10)
@@ -186,6 +192,25 @@ async def test_a_blocking_tool_may_finish_in_the_time_an_interrupt_gives_it(tmp_
         assert (await step_of(run, "a")).status == "completed"
         await run.resume()
         assert await result(run) == "paid"
+
+
+async def test_being_cut_twice_leaves_a_blocking_tool_the_time_it_was_given(tmp_path: Path) -> None:
+    """Its driver tells the step, and then its program does: in which order depends on nothing that can be relied on."""
+    pay, entered, go = blocking_payment()
+    async with engine_at(tmp_path, pay) as engine:
+        run = await engine.start(plan(step("a", "pay")))
+        await asyncio.to_thread(entered.wait, 10)
+        driver = engine.driver(run.id)
+        assert driver is not None
+        (mover,) = driver._pulse.movers
+        interrupting = asyncio.create_task(run.interrupt())
+        await until(lambda: mover.cancelling() > 0)
+        await asyncio.sleep(0)
+        mover.cancel()  # once more, now that it waits for its thread
+        await asyncio.sleep(0)
+        go.set()
+        await interrupting
+        assert (await step_of(run, "a")).status == "completed"
 
 
 async def test_a_blocking_tool_that_never_got_a_thread_has_done_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +231,7 @@ async def test_a_blocking_tool_that_never_got_a_thread_has_done_nothing(monkeypa
     async with engine_at("memory:", occupy, pay) as engine:
         run = await engine.start(plan(step("a", "occupy"), step("b", "pay", needs=[], critical=False)))
         failed = (await seen(run, "step:failed")).event
-        assert failed.failure.message == "all threads were busy and it never began"  # type: ignore[union-attr]
+        assert failed.failure.message == "it waited for its turn and never began"  # type: ignore[union-attr]
         assert failed.failure.happened == "nothing"  # type: ignore[union-attr]
         go.set()
         await result(run)

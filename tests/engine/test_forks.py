@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from engine.kit import Script, broken, echo, engine_at, names, plan, result, step, step_of
+from engine.kit import Script, broken, echo, engine_at, names, plan, result, settled, step, step_of
 
 
 async def test_retry_runs_only_what_did_not_complete(tmp_path: Path) -> None:
@@ -159,3 +159,40 @@ async def test_fork_of_a_running_execution_leaves_it_alone(tmp_path: Path) -> No
         await fork.approve()
         assert await result(fork) is True
         await run.stop()
+
+
+async def test_a_retry_is_refused_if_its_origin_is_deleted_in_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would find nothing of what its children had done, and do it again."""
+    good = Script("good")
+    async with engine_at(tmp_path, good.tool, broken) as engine:
+        run = await engine.start(plan(step("good", "script"), step("bad", "broken")))
+        await settled(run)
+        store, write = engine.services.store, engine.services.writer.write
+
+        async def too_late(new: Any) -> Any:
+            assert await store.delete([run.id])
+            return await write(new)
+
+        monkeypatch.setattr(engine.services.writer, "write", too_late)
+        with pytest.raises(holdfast.Refused, match="what it is made from was deleted in this moment; nothing was star"):
+            await engine.retry(run.id)
+        assert await engine.list() == []
+        assert engine.holdings()["slots"] == 0
+    assert len(good.calls) == 1
+
+
+async def test_a_doubt_that_a_fallback_was_tried_instead_of_is_not_forgotten_by_a_retry(tmp_path: Path) -> None:
+    """Whether the first tool happened is as unknown as before: the retry asks, and does not call it again."""
+    pay = Script(TimeoutError("no answer"), "paid", name="pay", effect="once")
+    other = Script(holdfast.ToolError("no"), name="other")
+    async with engine_at(tmp_path, pay.tool, other.tool) as engine:
+        run = await engine.start(plan(step("p", "pay", fallback="other", on_error="fail")))
+        assert await settled(run) == "waiting"
+        await run.resolve("p", "fallback")
+        assert await settled(run) == "failed"
+        again = await engine.retry(run.id)
+        assert await settled(again) == "waiting"
+        assert (await step_of(again, "p")).status == "in_doubt"
+    assert len(pay.calls) == 1

@@ -57,7 +57,7 @@ async def test_file_that_is_no_plan_is_refused_with_its_fault(
 async def test_unreadable_and_huge_plan_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "long.yaml").write_text("x" * 2000)
-    monkeypatch.setattr("holdfast.programs.prepare.PLAN_BYTES_MAX", 1024)
+    monkeypatch.setattr("holdfast.programs.documents.PLAN_BYTES_MAX", 1024)
     async with engine_at(tmp_path) as engine:
         with pytest.raises(PlanInvalid, match="cannot be read"):
             await engine.start("binary.yaml")

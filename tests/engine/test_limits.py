@@ -200,6 +200,27 @@ async def test_cached_answer_is_used_for_the_same_input_of_the_same_owner_until_
         assert await ask(1) == (4, False)
 
 
+async def test_cached_answer_is_not_used_in_another_folder_or_with_other_settings(tmp_path: Path) -> None:
+    read = plan(step("a", "files.read", cache="1h", **{"with": {"path": "x.txt"}}))
+    store = tmp_path / "shared.db"
+
+    async def ask(name: str, settings: str = "") -> tuple[str, bool]:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "x.txt").write_text(name)
+        (folder / "holdfast.toml").write_text(f'store = "{store}"\n{settings}')
+        async with engine_at(folder) as engine:
+            run = await engine.start(read)
+            return str(await result(run)), (await step_of(run, "a")).cached
+
+    first, _ = await ask("one")
+    assert await ask("one") == (first, True)
+    other, is_cached = await ask("two")
+    assert "two" in other
+    assert not is_cached
+    assert not (await ask("one", "[tools.files]\nhard_links = true\n"))[1]
+
+
 async def test_only_what_has_no_effect_is_cached() -> None:
     script = Script(1, 2, effect="idempotent")
     async with engine_at("memory:", script.tool) as engine:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import holdfast
@@ -229,6 +231,57 @@ async def test_command_id_that_was_used_for_something_else_is_refused() -> None:
         assert (await one.command("interrupt", id="x")).outcome == "applied"  # the same again: the same answer
         with pytest.raises(InputInvalid, match='may not begin with "holdfast:"'):
             await one.command("stop", id=f"holdfast:{other.id}:ended")
+
+
+async def test_command_id_that_was_used_with_other_values_is_refused() -> None:
+    async with engine_at("memory:", recover="none") as engine:
+        run = await engine.start(plan({"id": "a", "wait": {"event": "go"}}), hold=True)
+        await run.command("send", id="x", name="tide", data=1)
+        with pytest.raises(Refused, match='the command id "x" was used for send with other values'):
+            await run.command("send", id="x", name="tide", data=2)
+        assert (await run.command("send", id="x", name="tide", data=1)).outcome == "applied"
+        told = [answer async for _, answer in engine.command_many([run.id], "pause", bulk_id="b", why="one")]
+        told += [answer async for _, answer in engine.command_many([run.id], "pause", bulk_id="b", why="two")]
+        assert [answer.outcome for answer in told] == ["applied", "refused"]
+        assert "was used for pause with other values; that was not changed; use another id" in told[1].text
+
+
+# ---- one of many -----------------------------------------------------------------------------------------------
+
+
+async def test_one_that_is_gone_answers_for_itself_and_the_others_are_settled() -> None:
+    async with engine_at("memory:", recover="none") as engine:
+        runs = [await engine.start(plan({"id": "a", "wait": {"event": "go"}}), hold=True) for _ in range(4)]
+        ids = [run.id for run in runs]
+        await runs[1].stop()
+        assert (await engine.delete([ids[1]]))[0] == [ids[1]]
+        told = {one: answer async for one, answer in engine.command_many(ids, "stop", bulk_id="b")}
+        assert [told[one].outcome for one in ids] == ["applied", "refused", "applied", "applied"]
+        assert "there is no execution" in told[ids[1]].text
+        assert await engine.services.store.pending() == []
+        assert "there is no execution" in (await engine.hold(ids, "why"))[ids[1]]
+        gone, kept = await engine.delete(ids)
+        assert (sorted(gone), list(kept)) == (sorted({*ids} - {ids[1]}), [ids[1]])
+        assert "there is no execution" in kept[ids[1]]
+
+
+async def test_one_that_is_damaged_answers_for_itself_and_the_others_are_settled(tmp_path: Path) -> None:
+    async with engine_at(tmp_path, recover="none") as engine:
+        runs = [await engine.start(plan({"id": "a", "wait": {"event": "go"}}), hold=True) for _ in range(3)]
+        ids, path = [run.id for run in runs], engine.settings.store
+    which = "execution = (SELECT num FROM executions WHERE id = ?)"
+    with closing(apsw.Connection(path)) as connection:
+        connection.execute(f"UPDATE events SET body = CAST(body || x'20' AS BLOB) WHERE seq = 1 AND {which}", (ids[1],))
+    async with engine_at(tmp_path, recover="none") as engine:
+        told = {one: answer async for one, answer in engine.command_many(ids, "pause", bulk_id="b")}
+        assert [told[one].outcome for one in ids] == ["applied", "refused", "applied"]
+        assert "was changed after it was written" in told[ids[1]].text
+        told = {one: answer async for one, answer in engine.command_many(ids, "stop", bulk_id="c")}
+        assert [told[one].outcome for one in ids] == ["applied", "refused", "applied"]
+        assert f"execution {ids[1]} was set aside, because its journal is damaged" in told[ids[1]].text
+        with pytest.raises(Refused, match="was set aside, because its journal is damaged"):
+            await engine.get(ids[1]).stop()
+        assert [command.verb for command in await engine.services.store.pending()] == ["pause"]  # before it was known
 
 
 # ---- closing ---------------------------------------------------------------------------------------------------

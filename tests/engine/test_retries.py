@@ -77,6 +77,27 @@ async def test_resource_failure_runs_once_more_with_less() -> None:
     assert script.arguments == [100, 50, 100, 50]
 
 
+@pytest.mark.parametrize("sticky", [False, True])
+async def test_what_a_person_agreed_to_is_reduced_only_after_a_lasting_yes(sticky: bool) -> None:
+    script = Script(holdfast.ResourceShort("no room"), "done", approval="Shall we?")
+
+    @script.tool.reduce
+    async def reduce(call: holdfast.Call, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"value": arguments["value"] // 2}
+
+    async with engine_at("memory:", script.tool) as engine:
+        run = await engine.start(plan(step("a", "script", on_error="ask", **{"with": {"value": 8}})))
+        await seen(run, "approval:requested")
+        await run.approve("a", sticky=sticky)
+        if sticky:
+            assert await result(run) == "done"
+            assert script.arguments == [8, 4]
+        else:
+            await seen(run, "request:opened")
+            assert script.arguments == [8]
+            await run.stop()
+
+
 async def test_reduce_hook_that_fails_asks_for_the_same_again() -> None:
     script = Script(holdfast.ResourceShort("no memory"), "ok")
 

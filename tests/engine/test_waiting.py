@@ -54,6 +54,20 @@ async def test_event_that_comes_early_is_kept_and_each_is_taken_once() -> None:
         assert await result(run) == [1, 2]
 
 
+async def test_one_event_for_two_waits_is_taken_by_one_and_the_other_waits_on() -> None:
+    limited, unlimited = {"event": "go", "timeout": "1h"}, {"event": "go"}
+    waits = {"a": limited, "b": limited, "c": unlimited}
+    async with engine_at("memory:") as engine:
+        run = await engine.start(plan(*({"id": name, "wait": wait, "needs": []} for name, wait in waits.items())))
+        for number in (1, 2):
+            await seen(run, "task:waiting", lambda event, left=4 - number: len(event.reasons) == left)
+            await run.send("go", number)
+        await seen(run, "task:waiting", lambda event: [reason.path for reason in event.reasons] == ["c"])
+        assert "step:failed" not in await names(run)
+        await run.send("go", 3)
+        assert await result(run) == 3
+
+
 async def test_event_that_does_not_come_in_time_fails_the_wait() -> None:
     async with engine_at("memory:") as engine:
         run = await engine.start(plan({"id": "go", "wait": {"event": "go", "timeout": 0.02}}))
@@ -147,6 +161,18 @@ async def test_sleeping_execution_wakes_on_an_event_and_on_a_yes_from_another_en
         await other.get(run.id).approve("ok")
         assert await result(run) is True
         assert other.holdings()["drivers"] == 0
+
+
+async def test_items_deep_in_a_plan_that_is_put_to_sleep_are_not_taken_for_done() -> None:
+    items = {"id": "items", "for_each": ["one", "two"], "wait": {"event": "${{ item }}"}}
+    deep = {"id": "outer", "steps": [{"id": "inner", "steps": [{"id": "last", "steps": [items]}]}]}
+    async with engine_at("memory:", limits=HURRY) as engine:
+        run = await engine.start(plan(deep))
+        await until(lambda: not engine.drives(run.id))
+        assert await names(run, "step:completed") == []
+        for name in ("one", "two"):
+            await run.send(name, name)
+        assert await result(run) == ["one", "two"]
 
 
 async def test_too_many_waiting_executions_are_put_to_sleep_at_once() -> None:

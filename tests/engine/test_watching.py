@@ -230,7 +230,11 @@ async def test_another_process_sees_live_frames_after_their_event(tmp_path: Path
     assert await process.wait() == 0
     assert "task:message" in shown
     assert shown.index("step:started") < shown.index("task:message")
-    assert [kind for kind in shown if kind.startswith("step:")] == ["step:started", "step:completed"]
+    assert [kind for kind in shown if kind.startswith("step:")] == [
+        "step:started",
+        "step:logged",
+        "step:completed",
+    ]
 
 
 async def test_large_values_are_shown_whole_where_they_fit_and_as_references_where_not(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from core.histories import ENDINGS, LIMITED, LONG, TO_STATUS, opened, step
+from core.histories import ENDINGS, LIMITED, LONG, PAID, PRESSED, TO_STATUS, opened, step
 from holdfast.core import events as ev
-from holdfast.core.execution import Execution, percent
+from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
+from holdfast.core.policy import Checkpoints
 from holdfast.journal.codec import CHAIN_START, Row, decode, link, make_row, make_snapshot, verify
 
 HERE = Path(__file__).parent
@@ -61,7 +62,6 @@ def summary(state: Execution) -> dict[str, Any]:
         "owner": facts.owner,
         "program": [facts.program.kind, facts.program.name],
         "seq": state.seq,
-        "percent": percent(state),
         "ended": [state.ended, state.total],
         "output": bytes(state.output).decode(),
         "failure": state.failure.message if state.failure else None,
@@ -76,6 +76,7 @@ def summary(state: Execution) -> dict[str, Any]:
         "extensions": len(state.extensions),
         "recoveries": state.recoveries,
         "accepted": list(state.accepted),
+        **({"spend": msgspec.to_builtins(state.spend)} if state.spend.amounts else {}),
     }
 
 
@@ -90,6 +91,7 @@ def _step(step: Any) -> dict[str, Any]:
         "by": step.by,
         "retries": step.retries,
         "diverged": step.diverged,
+        **({"used": msgspec.to_builtins(step.used)} if step.used else {}),
     }
 
 
@@ -140,6 +142,20 @@ FUNCTION: Sequence[ev.Event] = [
     ev.TaskCompleted(at=19, output=msgspec.Raw(b'{"big":123456789012345678901234567890}')),
 ]
 
+# What saves itself to files while it goes on.
+SAVED: Sequence[ev.Event] = [
+    ev.TaskCreated(
+        at=1, program=ev.Program(kind="function", name="research"), inputs=RAW_INPUTS,
+        checkpoint=Checkpoints(every_steps=1, every_s=60.0, on=("pause", "end")),
+    ),
+    ev.TaskStarted(at=2, because="created", driver="d1"),
+    step("fetch", at=3),
+    ev.StepCompleted(at=4, path="fetch", output=msgspec.Raw(b"1")),
+    ev.CheckpointSaved(at=5, file="/x/executions/golden.4.json", through=4, bytes=900, ended=1),
+    ev.TaskPaused(at=6, by="ann"),
+    ev.CheckpointSaved(at=7, file="/x/executions/golden.6.json", through=6, bytes=1100, ended=1),
+]  # fmt: skip
+
 HISTORIES: dict[str, Sequence[ev.Event]] = {
     "completed": [*LONG, ENDINGS[0]],
     "failed": [*LONG, ENDINGS[1]],
@@ -154,6 +170,15 @@ HISTORIES: dict[str, Sequence[ev.Event]] = {
     "queued": TO_STATUS["queued"],
     "interrupted": TO_STATUS["interrupted"],
     "function": FUNCTION,
+    "budget": [*LONG, *PAID, ENDINGS[0]],
+    "saved": SAVED,
+    "pressed": [*TO_STATUS["running"], *PRESSED],
+    "logged": [
+        *TO_STATUS["running"],
+        step("search"),
+        ev.StepLogged(at=6, path="search", log=ev.Blob(digest="cd" * 16, bytes=40), lines=2),
+        ev.StepCompleted(at=6, path="search"),
+    ],
 }
 
 

@@ -25,7 +25,8 @@ def test_an_old_journal_verifies_and_folds_as_it_did(path: Path) -> None:
     journal = read(path)
     rows = journal.rows()
     assert verify(rows, 0, CHAIN_START).hex() == journal.digest
-    assert summary(folded(rows)) == journal.summary
+    # Older files also say how many percent were done: a figure for people, which is worked out and not folded.
+    assert summary(folded(rows)) == {name: value for name, value in journal.summary.items() if name != "percent"}
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: f"{path.parent.name}-{path.stem}")

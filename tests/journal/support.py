@@ -13,7 +13,7 @@ import apsw
 from msgspec import Raw
 
 from holdfast.core import events as ev
-from holdfast.journal.log import Log, new_execution
+from holdfast.journal.log import SNAPSHOT_EVENTS_MIN, Log, new_execution
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Store, Write, Written
 from holdfast.journal.writer import Writer
@@ -45,11 +45,18 @@ def received(number: int = 0) -> ev.EventReceived:
     return ev.EventReceived(at=10 + number, name="n", data=Raw(b"%d" % number))
 
 
-async def new_log(store: Store, writer: Writer, execution_id: str = "e1", **values: object) -> Log:
+async def new_log(
+    store: Store,
+    writer: Writer,
+    execution_id: str = "e1",
+    *,
+    snapshot_events_min: int = SNAPSHOT_EVENTS_MIN,
+    **values: object,
+) -> Log:
     new, state = new_execution(execution_id, [created(**values)], driver="d1")
     written = await writer.write(new)
     assert written.ok
-    return Log(store, writer, state, new.head.digest, written.epoch)
+    return Log(store, writer, state, new.head.digest, written.epoch, snapshot_events_min=snapshot_events_min)
 
 
 async def turns(count: int = 5) -> None:

@@ -168,6 +168,8 @@ def test_a_snapshot_that_is_whole_but_not_a_state_is_not_opened() -> None:
     class Impostor(msgspec.Struct):
         seq: int = 2
         id: int = 7
+        open_steps: tuple[str, ...] = ()
+        sticky: tuple[str, ...] = ()
 
     impostor: Any = Impostor()
     assert open_snapshot(make_snapshot(impostor, CHAIN_START)) is None

@@ -23,19 +23,18 @@ from holdfast.journal.store import Claim
 from holdfast.journal.writer import Writer
 from journal.support import created, new_log, received
 
+SOON = 10  # events between two snapshots
+
 
 async def reopened(store: Any) -> Execution:
     _, state, _ = await read_state(store, "e1")
     return state
 
 
-async def test_a_snapshot_is_taken_when_due_and_opens_to_the_same_state(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(log_module, "SNAPSHOT_EVENTS_MIN", 10)
+async def test_a_snapshot_is_taken_when_due_and_opens_to_the_same_state(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "j.db")
     writer = Writer(store)
-    log = await new_log(store, writer)
+    log = await new_log(store, writer, snapshot_events_min=SOON)
     for number in range(9):
         log.append(received(number))
     await log.durable()
@@ -54,11 +53,10 @@ async def test_a_snapshot_is_taken_when_due_and_opens_to_the_same_state(
     await store.close()
 
 
-async def test_a_large_state_is_written_down_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "SNAPSHOT_EVENTS_MIN", 10)
+async def test_a_large_state_is_written_down_less_often() -> None:
     store = MemoryStore()
     writer = Writer(store)
-    log = await new_log(store, writer)
+    log = await new_log(store, writer, snapshot_events_min=SOON)
     taken: set[int] = set()
     log.append(ev.TaskStarted(at=2, because="created"))
     for number in range(60):
@@ -71,29 +69,27 @@ async def test_a_large_state_is_written_down_less_often(monkeypatch: pytest.Monk
     await writer.close()
 
 
-async def test_many_short_visits_lead_to_a_snapshot_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "SNAPSHOT_EVENTS_MIN", 10)
+async def test_many_short_visits_lead_to_a_snapshot_as_well() -> None:
     store = MemoryStore()
     writer = Writer(store)
-    log = await new_log(store, writer)
+    log = await new_log(store, writer, snapshot_events_min=SOON)
     for visit in range(8):
         log.append(*(received(number) for number in range(3)), release=True)
         await log.durable()
         written = await writer.write(Claim(execution_id="e1", driver=f"v{visit}"))
         _, state, chain = await read_state(store, "e1")
-        log = Log(store, writer, state, chain, written.epoch)
+        log = Log(store, writer, state, chain, written.epoch, snapshot_events_min=SOON)
     snapshot = (await store.load("e1")).snapshot
     assert snapshot is not None
     assert snapshot.seq >= 11
     await writer.close()
 
 
-async def snapshotted(path: Path, monkeypatch: pytest.MonkeyPatch) -> Execution:
+async def snapshotted(path: Path) -> Execution:
     """A file with one execution of 16 events and a snapshot at 11; returns its state."""
-    monkeypatch.setattr(log_module, "SNAPSHOT_EVENTS_MIN", 10)
     store = SqliteStore(path)
     writer = Writer(store)
-    log = await new_log(store, writer)
+    log = await new_log(store, writer, snapshot_events_min=SOON)
     for number in range(15):
         log.append(received(number))
         await log.durable()
@@ -113,8 +109,8 @@ def tamper(path: Path, statement: str) -> None:
     ["body = substr(body, 2)", "version = 99", "digest = zeroblob(16)", "chain = zeroblob(16)"],
     ids=lambda damage: damage.split()[0],
 )
-async def test_a_damaged_snapshot_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
-    state = await snapshotted(tmp_path / "j.db", monkeypatch)
+async def test_a_damaged_snapshot_is_passed_over(tmp_path: Path, damage: str) -> None:
+    state = await snapshotted(tmp_path / "j.db")
     tamper(tmp_path / "j.db", f"UPDATE snapshots SET {damage}")
     store = SqliteStore(tmp_path / "j.db")
     found = await reopened(store)
@@ -124,10 +120,8 @@ async def test_a_damaged_snapshot_is_passed_over(tmp_path: Path, monkeypatch: py
     await store.close()
 
 
-async def test_a_snapshot_that_is_whole_but_not_of_this_chain_is_corruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await snapshotted(tmp_path / "j.db", monkeypatch)
+async def test_a_snapshot_that_is_whole_but_not_of_this_chain_is_corruption(tmp_path: Path) -> None:
+    await snapshotted(tmp_path / "j.db")
     forged = Execution(id="e1", seq=11, snapshot_seq=11)
     snapshot = make_snapshot(forged, b"x" * 16)
     connection = apsw.Connection(str(tmp_path / "j.db"))
@@ -160,10 +154,8 @@ async def test_a_snapshot_that_is_whole_but_not_of_this_chain_is_corruption(
     ],
     ids=["truncated", "missing", "edited", "head"],
 )
-async def test_a_damaged_journal_is_found_when_it_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, text: str
-) -> None:
-    await snapshotted(tmp_path / "j.db", monkeypatch)
+async def test_a_damaged_journal_is_found_when_it_is_opened(tmp_path: Path, damage: str, text: str) -> None:
+    await snapshotted(tmp_path / "j.db")
     tamper(tmp_path / "j.db", damage)
     store = SqliteStore(tmp_path / "j.db")
     with pytest.raises(StoreCorrupted, match=text):

@@ -104,6 +104,31 @@ async def test_the_dead_are_seen_with_every_renewal(open_store: Open) -> None:
     await until(lambda: ours.leases.is_dead("gone"))
 
 
+async def test_who_slept_longer_than_a_lease_gives_the_others_as_long_to_wake_up(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = open_store("d1", lease_s=LONG_S)
+    await ours.commit([Sample(1, driver="d2").new, Sample(2, driver="d3").new])
+    await run_sql(ours, "INSERT INTO leases VALUES ('d2', now() + interval '1 h', interval '1 ms')")
+    await ours.drivers()
+    assert (ours.leases.is_dead("d2"), ours.leases.is_dead("d3")) == (False, True)
+    real = ours.leases._clock  # pyright: ignore[reportPrivateUsage]
+    slept = [2.0 * LONG_S]
+    monkeypatch.setattr(ours.leases, "_clock", lambda: real() + slept[0])
+    await run_sql(ours, "UPDATE leases SET until = now() - interval '1 s'")
+    await ours.drivers()
+    assert (ours.leases.is_dead("d2"), ours.leases.is_dead("d3")) == (False, True)
+    async with ours._leasing.use() as connection:  # pyright: ignore[reportPrivateUsage]
+        await ours.leases.write(connection)
+        await ours.drivers()
+        assert not ours.leases.is_dead("d2")
+        for _ in range(2):  # awake all the while, and d2 does not come back
+            slept[0] += LONG_S / 2
+            await ours.leases.write(connection)
+    await ours.drivers()
+    assert ours.leases.is_dead("d2")
+
+
 async def test_a_lease_that_cannot_be_renewed_is_told_and_tried_again(
     open_store: Open, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,7 +71,9 @@ async def test_an_older_schema_is_upgraded_only_when_nobody_uses_it(
     await store.close()
     monkeypatch.setattr(postgres_schema, "migrations", lambda _: steps)
     assert len(await newer.heads(Query())) == 1
-    assert await run_sql(store, "SELECT max(version), (SELECT count(*) FROM later) FROM schema_version") == [(2, 0)]
+    assert await run_sql(store, "SELECT max(version), (SELECT count(*) FROM later) FROM schema_version") == [
+        (len(steps), 0)
+    ]
     await newer.close()
 
 

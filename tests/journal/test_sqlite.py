@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.journal import sqlite as sqlite_module
+from holdfast.journal import sqlite_file
 from holdfast.journal.codec import Row
 from holdfast.journal.sql import migrations, queries
 from holdfast.journal.sqlite import SqliteStore
@@ -75,7 +75,7 @@ async def test_a_write_waits_while_another_process_holds_the_file(tmp_path: Path
 
 
 async def test_a_file_that_stays_locked_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_module, "BUSY_LIMIT_S", 0.02)
+    monkeypatch.setattr(sqlite_file, "BUSY_LIMIT_S", 0.02)
     path = tmp_path / "j.db"
     store = SqliteStore(path)
     holder = apsw.Connection(str(path))

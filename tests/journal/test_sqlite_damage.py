@@ -8,10 +8,11 @@ import apsw
 import pytest
 
 from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
-from holdfast.journal import sqlite as sqlite_module
+from holdfast.journal import sqlite_file
 from holdfast.journal.log import read_state
 from holdfast.journal.sql import migrations
-from holdfast.journal.sqlite import SqliteStore, explaining
+from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite_file import explaining
 from holdfast.testing.store_samples import Sample, sample_id
 from journal.support import sql
 
@@ -86,7 +87,7 @@ async def test_an_older_file_is_upgraded_only_when_nobody_uses_it(
     await store.commit([Sample(1).new])
     await store.close()
     newer = [*migrations("sqlite"), "CREATE TABLE later (x)"]
-    monkeypatch.setattr(sqlite_module, "migrations", lambda _: newer)
+    monkeypatch.setattr(sqlite_file, "migrations", lambda _: newer)
     with pytest.raises(
         StoreUnavailable,
         match=f"must be upgraded from schema version {VERSION} to {VERSION + 1}, and another process is using it; "
@@ -109,7 +110,7 @@ async def test_an_upgrade_that_fails_leaves_the_old_file(tmp_path: Path, monkeyp
     path = tmp_path / "j.db"
     await SqliteStore(path).close()
     newer = [*migrations("sqlite"), "CREATE TABLE later (x); CREATE TABLE later (x)"]
-    monkeypatch.setattr(sqlite_module, "migrations", lambda _: newer)
+    monkeypatch.setattr(sqlite_file, "migrations", lambda _: newer)
     with pytest.raises(StoreUnavailable, match=r"cannot be read or written .*later already exists"):
         SqliteStore(path)
     monkeypatch.undo()

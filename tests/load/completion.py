@@ -65,7 +65,8 @@ class World:
         self.tools = [self._tool("find", "read"), self._tool("write", "idempotent"), self._tool("send", "once")]
 
     def _tool(self, name: str, effect: Any) -> Any:
-        @holdfast.tool(name=name, effect=effect, retry=DEFAULT_RETRIES)
+        # Where most calls fail, a breaker would have everybody wait for better times, and nobody would ever give up.
+        @holdfast.tool(name=name, effect=effect, retry=DEFAULT_RETRIES, breaker=self._fails <= FAILS)
         async def flaky(call: holdfast.Call, number: int) -> int:
             failed = Random(f"{self._seed}:{number}:{call.path}:{call.attempt}").random() < self._fails
             self.calls["failed" if failed else "answered"] += 1

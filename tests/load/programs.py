@@ -54,7 +54,8 @@ async def pay(call: holdfast.Call, value: Any = None) -> Any:
     return value
 
 
-@holdfast.tool(effect="idempotent", retry=QUICK)
+# It fails on purpose: a breaker would take that for a service that is down, and have all of them wait.
+@holdfast.tool(effect="idempotent", retry=QUICK, breaker=False)
 async def flaky(call: holdfast.Call, fails: int) -> int:
     mark(call, "idempotent")
     if call.attempt <= fails:

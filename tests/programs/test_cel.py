@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.errors import InvalidCall
 from holdfast.core.expressions import ExpressionInvalid
-from holdfast.programs.cel import Cel
+from holdfast.programs.cel import FUNCTIONS, METHODS, Cel
 
 NAMES = frozenset({"inputs", "item", "steps.search", "steps.fetch"})
 VALUES: dict[str, Any] = {
@@ -28,6 +28,9 @@ def cel() -> Cel:
 
 def evaluate(cel: Cel, text: str) -> Any:
     return cel.compile(text, NAMES).evaluate(VALUES)
+
+
+KNOWN = ", ".join([*FUNCTIONS, *METHODS])
 
 
 @pytest.mark.parametrize(
@@ -72,8 +75,8 @@ def test_maps_come_back_sorted_by_key(cel: Cel, text: str):
         ('steps["search"]', "a step is named with a dot, such as steps.search.output", 1),
         ("input.topic", 'no variable called "input" here; did you mean "inputs"?', 1),
         ("zzz", 'no variable called "zzz" here; there are: inputs, item, steps.fetch, steps.search', 1),
-        ("frob(1)", 'no function called "frob"', 1),
-        ("inputs.s.frob()", 'no function called "frob"', 10),
+        ("frob(1)", f'no function called "frob"; there are: {KNOWN}', 1),
+        ("inputs.s.frob()", f'no function called "frob"; there are: {KNOWN}', 10),
         ('1 == "a"', "== does not work with int and string", 3),
         ("1 + 1.0", "+ cannot mix whole numbers and decimals; convert with double(…) or int(…)", 3),
         ("[" * 100 + "]" * 100, "the expression is nested too deeply", 0),

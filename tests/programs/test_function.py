@@ -263,7 +263,7 @@ async def test_function_that_leaves_the_interpreter_only_fails_itself() -> None:
     async def program(ctx: holdfast.Context) -> None:
         raise SystemExit(2)
 
-    assert await failure_of(program) == "2"
+    assert await failure_of(program) == "SystemExit: 2"
 
 
 async def test_suspension_is_not_swallowed_by_a_broad_except(tmp_path: Path) -> None:
@@ -385,7 +385,10 @@ async def test_unknown_function_is_named_with_those_there_are() -> None:
     async with engine_at("memory:", functions=[here]) as engine:
         with pytest.raises(holdfast.HoldfastError) as refused:
             await engine.start("there")
-        text = 'there is no program "there": give a plan file (.yaml, .yml, .json) or the name of a function (here)'
+        text = (
+            'there is no program "there": give a plan file (.yaml, .yml, .json) or the name of a function (here); '
+            'did you mean "here"?'
+        )
         assert str(refused.value) == text
         assert await engine.check(here) == []
 

@@ -26,6 +26,7 @@ from engine.kit import (
 )
 from holdfast.core import events as ev
 from holdfast.core.policy import FOR_EACH_ITEMS_MAX
+from holdfast.testing import Lab
 
 
 def val(value: Any) -> dict[str, Any]:
@@ -347,3 +348,22 @@ async def test_output_is_what_the_plan_says_or_that_of_its_last_step() -> None:
         both = plan(*steps, output={"a": "${{ steps.a.output }}", "b": "${{ steps.b.output }}"})
         assert await result(await engine.start(both)) == {"a": 1, "b": 2}
         assert await result(await engine.start(plan(step("a", "echo", when="false")))) is None
+
+
+def test_items_that_had_begun_when_a_process_died_are_taken_to_their_end_though_another_failed(lab: Lab) -> None:
+    async def pay(value: str) -> str:
+        if value == "slow":
+            await asyncio.sleep(60)
+        elif value == "fails":
+            await asyncio.sleep(1)
+            raise holdfast.ToolError("no money")
+        return value
+
+    paid = lab.fake("pay", effect="once", does=pay)
+    items = ["quick", "fails", "quick", "quick", "slow", "slow", "slow"]
+    each = step("each", "pay", for_each=items, max_parallel=3, **val("${{ item }}"))
+    outcome = lab.run(plan(each), crash_at="step:failed each[1]", answers={"each[4]": "done", "each[5]": "done"})
+    assert outcome.status == "failed"
+    assert outcome.doubts == ["each[4]", "each[5]"]
+    assert outcome.steps["each[6]"]["status"] == "skipped"
+    assert [call.path for call in paid.calls] == [f"each[{index}]" for index in range(6)]

@@ -11,8 +11,9 @@ from msgspec import Raw
 
 import holdfast
 from holdfast.core import events as ev
+from holdfast.core.budget import Budget
 from holdfast.core.failure import Failure
-from holdfast.core.policy import Concurrency
+from holdfast.core.policy import Checkpoints, Concurrency
 from holdfast.journal.log import read_events
 
 texts = st.text(max_size=20)
@@ -43,7 +44,10 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
     "program": st.builds(ev.Program, kind=texts, name=texts, source=raws),
     "parent": st.none() | st.builds(ev.Parent, id=texts, path=texts),
     "forked_from": st.none() | st.builds(ev.ForkedFrom, id=texts, at=texts),
+    "budget": st.none() | st.builds(Budget, limit_micros=numbers),
+    "checkpoint": st.none() | st.builds(Checkpoints, every_steps=st.none() | numbers, on=st.just(("end",))),
     "concurrency": st.none() | st.builds(Concurrency, key=texts, limit=numbers),
+    "log": st.builds(ev.Blob, digest=texts, bytes=numbers),
     "reasons": st.lists(st.builds(ev.Reason, kind=st.sampled_from(["timer", "event"]), path=texts)).map(tuple),
     "labels": st.dictionaries(texts, texts, max_size=3),
     "tools": st.dictionaries(texts, texts, max_size=3),
@@ -52,7 +56,7 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def events_of(kind: type[ev.Event]) -> st.SearchStrategy[ev.Event]:
+def events_of(kind: type[Any]) -> st.SearchStrategy[Any]:
     """Each field by its name where it is a struct or JSON, else by its type; optional ones are sometimes left out."""
     fields: dict[str, st.SearchStrategy[Any]] = {}
     hints = msgspec.inspect.type_info(kind)
@@ -76,6 +80,10 @@ def _plain(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return texts
         case msgspec.inspect.LiteralType(values=values):
             return st.sampled_from(values)
+        case msgspec.inspect.StructType(cls=part):
+            return events_of(part)
+        case msgspec.inspect.VarTupleType(item_type=item):
+            return st.lists(_plain(item), max_size=3).map(tuple)
         case msgspec.inspect.UnionType(types=types):
             return st.one_of([st.none() if isinstance(t, msgspec.inspect.NoneType) else _plain(t) for t in types])
         case _:

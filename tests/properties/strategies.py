@@ -144,13 +144,23 @@ plans: st.SearchStrategy[dict[str, Any]] = st.builds(
     _some(
         title=st.just("Report on ${{ inputs.topic }}"),
         labels=st.dictionaries(
-            st.sampled_from(["team", "with space"]), st.sampled_from(["sea", 3, "${{ inputs.topic }}"])
+            st.sampled_from(["team", "env/stage"]), st.sampled_from(["sea", 3, "${{ inputs.topic }}"])
         ),
         output=st.sampled_from(["${{ steps.s0.output }}", {"all": ["${{ inputs.count }}"]}, None]),
         finally_=steps("f"),
         on_failure=steps("e"),
         concurrency=st.just({"key": "reports", "limit": 2}),
         pause_timeout=durations,
+        budget=st.floats(0.01, 1000)
+        | st.fixed_dictionaries({"usd": st.floats(0.01, 9)}, optional={"warn_at": st.just(0.5)}),
+        checkpoint=st.fixed_dictionaries(
+            {},
+            optional={
+                "every_steps": st.integers(1, 50),
+                "every_s": st.sampled_from(["5m", 60, "1h"]),
+                "on": st.lists(st.sampled_from(["pause", "interrupt", "end"])),
+            },
+        ),
         on_pause_timeout=st.sampled_from(["stop", "resume"]),
     ),
 ).map(lambda plan: {key.rstrip("_"): value for key, value in plan.items()})

@@ -16,7 +16,7 @@ from cli.workshop import PLANS, TOOLS
 from holdfast.cli.main import app, run
 from properties.strategies import examples
 
-EXIT_CODES = {0, 1, 2, 3, 130}  # docs/reference/cli.md
+EXIT_CODES = {0, 1, 2, 3, 130}  # docs/cli.md
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands if command.callback)  # pyright: ignore[reportFunctionMemberAccess]
 # `demo` starts processes of its own and kills them: not in here.
 TYPED = [name.replace("_", "-") for name in COMMANDS if name != "demo"]
@@ -29,7 +29,7 @@ _OPTIONS = st.sampled_from(
      "--at",
      "-i", "-n", "--", "-", "--store", "--store=", "-C", "--folder=", "--nonsense", "--force", "--title", "--key",
      "--label",
-     "--owner", "--tree", "--all", "--name"]
+     "--owner", "--tree", "--all", "--name", "--step", "--dry-run", "--mermaid", "--strict", "-o"]
 )  # fmt: skip
 _VALUES = st.sampled_from(
     ["two.yaml", "ask.yaml", "fail.yaml", "even.yaml", "double", "nowhere.yaml", "tools.py", ".", "..", "x=1",
@@ -47,18 +47,24 @@ arguments = st.builds(
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("typed")
-    (folder / "holdfast.toml").write_text('modules = ["tools.py"]\n')
-    (folder / "tools.py").write_text(TOOLS)
-    for name in ("two.yaml", "ask.yaml", "fail.yaml", "even.yaml"):  # none that waits for what never comes
-        (folder / name).write_text(PLANS[name])
+    folder = tmp_path_factory.mktemp("typed") / "so" / "deep" / "that"  # `init ..` stays among us
+    folder.mkdir(parents=True)
     before = Path.cwd()
     os.chdir(folder)
     yield folder
     os.chdir(before)
 
 
+def furnish(folder: Path) -> None:
+    """Before every command, since `schema -o FILE` writes where it is told to."""
+    (folder / "holdfast.toml").write_text('modules = ["tools.py"]\n')
+    (folder / "tools.py").write_text(TOOLS)
+    for name in ("two.yaml", "ask.yaml", "fail.yaml", "even.yaml"):  # none that waits for what never comes
+        (folder / name).write_text(PLANS[name])
+
+
 def typed(folder: Path, words: list[str]) -> tuple[int, str]:
+    furnish(folder)
     os.chdir(folder)  # -C moves
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from core.histories import LONG, TO_STATUS, fold
+from core.histories import LONG, PAID, TO_STATUS, fold
 from holdfast.core.commands import Arguments, Command, Ruling, Verb, rule
 from holdfast.core.durations import DURATION_S_MAX, parse_duration, parse_moment
 from holdfast.core.errors import InputInvalid
@@ -23,10 +23,13 @@ VERBS: tuple[str, ...] = get_args(Verb)
 AT = 200  # after everything in the histories
 
 # Any state there is: every status, and every beginning of the history that holds every kind of event.
-states = st.sampled_from(sorted(TO_STATUS)).map(lambda status: fold(TO_STATUS[status])) | st.integers(1, len(LONG)).map(
-    lambda count: fold(LONG[:count])
+WHOLE = (*LONG, *PAID)
+states = st.sampled_from(sorted(TO_STATUS)).map(lambda status: fold(TO_STATUS[status])) | st.integers(
+    1, len(WHOLE)
+).map(lambda count: fold(WHOLE[:count]))
+_STEPS = st.sampled_from(
+    ["", "publish", "mail", "late", "r1", "r2", "r3", "r4", "r5", "part", "kin", "sing", "nowhere", "pages[0]"]
 )
-_STEPS = st.sampled_from(["", "publish", "mail", "late", "r1", "r2", "r3", "r4", "part", "nowhere", "pages[0]"])
 _NAMED: dict[str, st.SearchStrategy[Any]] = {
     "step": _STEPS,
     "remedy": st.sampled_from(["done", "again", "skip", "fallback", "fail", "granted", "", "éé"]),
@@ -41,6 +44,10 @@ _NAMED: dict[str, st.SearchStrategy[Any]] = {
     "arguments": json_values,
     "forced": st.lists(st.text(max_size=3), max_size=2),
     "failure": st.none() | st.just({"category": "tool", "message": "no"}),
+    "limit_micros": st.none() | st.integers(-(2**40), 2**40),
+    "add_micros": st.integers(-(2**40), 2**40),
+    "spent_micros": st.none() | st.integers(-(2**40), 2**40),
+    "unknown": st.integers(-5, 5),
 }
 sensible = st.fixed_dictionaries({}, optional=_NAMED).map(msgspec.json.encode)
 senseless = (

@@ -155,10 +155,10 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(verb=st.sampled_from(["approve", "deny"]))
     def answer_what_it_asks(self, verb: str) -> None:
         said = {"approve": "granted", "deny": "denied"}[verb]
-        if self.model.status in ENDS or not self.model.begun:
-            expected = "refused"
-        elif self.answered:
+        if self.answered:  # the same again changes nothing, whatever has become of it since
             expected = "unchanged" if self.answered == said else "refused"
+        elif self.model.status in ENDS or not self.model.begun:
+            expected = "refused"
         else:
             expected, self.answered = "applied", said
             self.model.let_go("completed" if verb == "approve" else "failed")

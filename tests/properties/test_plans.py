@@ -19,7 +19,7 @@ from holdfast.core.expressions import Condition, Template
 from holdfast.core.plan import Plan
 from holdfast.core.plan_read import PLAN_KEYS, read_extension
 from holdfast.core.plan_steps import STEP_KEYS
-from holdfast.programs.prepare import read_document
+from holdfast.programs.documents import read_document
 from holdfast.tools.values import encode
 from properties.strategies import examples, mutated, odd_values, outcome, places, plans, steps
 

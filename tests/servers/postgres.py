@@ -105,6 +105,22 @@ class PostgresServer:
         name = schema or f"test_{os.getpid()}_{next(_schemas)}"
         return f"{self.url}?schema={name}" + "".join(f"&{key}={value}" for key, value in options.items())
 
+    def dump(self, schema: str) -> Path:
+        """A schema as the server's own tool copies it."""
+        file = self._folder / f"{schema}.sql"
+        self._run("pg_dump", f"--schema={schema}", "-f", str(file), *self._where, "postgres")
+        return file
+
+    def restore(self, file: Path, database: str) -> str:
+        """A new database with what was dumped; returns its address."""
+        self._run("createdb", *self._where, database)
+        self._run("psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(file), *self._where, database)
+        return self.url.removesuffix("postgres") + database
+
+    @property
+    def _where(self) -> list[str]:
+        return ["-h", "127.0.0.1", "-p", str(self._port), "-U", "postgres"]
+
     def _end(self, how: str) -> None:
         if self._watchman is not None:
             self._watchman.communicate(f"{how}\n")

@@ -6,7 +6,7 @@ A saboteur patches one thing for as long as it is in force. None of this is ever
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -17,7 +17,7 @@ from holdfast.core import failure as failure_rules
 from holdfast.core.commands import Command
 from holdfast.core.errors import HoldfastError
 from holdfast.core.execution import Execution
-from holdfast.engine import family, feed, ownership, step
+from holdfast.engine import failing, family, feed, ownership, step, trying
 from holdfast.engine.driver import Driver
 from holdfast.journal import log
 from holdfast.journal.codec import Row, make_row
@@ -26,8 +26,11 @@ from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Claim, Entry, Head, NewExecution, Written
 from holdfast.journal.writer import Batch, Writer
 from holdfast.testing.simulator.disk import SimulatedLiveness
+from simulator.sabotage_journals import JOURNAL_SABOTEURS
+from simulator.sabotage_keeping import KEEPING_SABOTEURS
+from simulator.sabotage_money import MONEY_SABOTEURS
 from simulator.sabotage_rules import RULE_SABOTEURS
-from simulator.saboteur import Saboteur
+from simulator.saboteur import Broken, Saboteur
 
 
 @contextmanager
@@ -83,17 +86,17 @@ class Generous(MemoryStore):
 # ---- an engine that does not -----------------------------------------------------------------------------------
 
 
-def skip_the_sync() -> AbstractContextManager[Any]:
+def skip_the_sync() -> Broken:
     async def durable(self: Driver) -> None: ...
 
     return patch.object(Driver, "durable", durable)
 
 
-def forget_the_dead() -> AbstractContextManager[Any]:
+def forget_the_dead() -> Broken:
     return patch.object(SimulatedLiveness, "is_dead", lambda self, driver: False)
 
 
-def renumber() -> AbstractContextManager[Any]:
+def renumber() -> Broken:
     def make(previous: bytes, seq: int, event: ev.Event) -> Row:
         row = make_row(previous, seq, event)
         return row._replace(seq=seq + 1) if isinstance(event, ev.StepCompleted) else row
@@ -101,7 +104,7 @@ def renumber() -> AbstractContextManager[Any]:
     return patch.object(log, "make_row", make)
 
 
-def answer_twice() -> AbstractContextManager[Any]:
+def answer_twice() -> Broken:
     deliver = Driver.deliver
 
     def again(self: Driver, commands: Sequence[Command]) -> None:
@@ -112,11 +115,11 @@ def answer_twice() -> AbstractContextManager[Any]:
     return patch.object(Driver, "deliver", again)
 
 
-def lose_the_childs_end() -> AbstractContextManager[Any]:
+def lose_the_childs_end() -> Broken:
     return patch.object(family, "end_of_child", lambda state, event: [])
 
 
-def tell_too_early() -> AbstractContextManager[Any]:
+def tell_too_early() -> Broken:
     """Whoever waits for the disk is let go before it has answered."""
 
     async def commit(self: Writer, batch: Batch) -> None:
@@ -137,14 +140,14 @@ def tell_too_early() -> AbstractContextManager[Any]:
     return patch.object(Writer, "_commit", commit)
 
 
-def run_again_after_a_crash() -> AbstractContextManager[Any]:
-    async def again(self: Any, found: Any) -> None:
-        await self._attempt(found, await self._arguments_of(found))
+def run_again_after_a_crash() -> Broken:
+    async def again(work: Any, found: Any) -> None:
+        await trying.attempt(work, found, await work.arguments_of(found))
 
     return patch.dict(step._MOVES, {"running": again})
 
 
-def forget_outcomes() -> AbstractContextManager[Any]:
+def forget_outcomes() -> Broken:
     """A replay does not look into the history of steps that completed."""
     perform = step.perform
 
@@ -157,32 +160,32 @@ def forget_outcomes() -> AbstractContextManager[Any]:
     return patch("holdfast.engine.steps.perform", forgetful)
 
 
-def believe_in_luck() -> AbstractContextManager[Any]:
+def believe_in_luck() -> Broken:
     """What may or may not have happened is taken as not happened."""
     decide = failure_rules.decide
 
     def lucky(failure: Any, *others: Any) -> Any:
         return decide(msgspec.structs.replace(failure, happened="nothing"), *others)
 
-    return patch.object(step, "decide", lucky)
+    return patch.object(failing, "decide", lucky)
 
 
-def skip_an_event() -> AbstractContextManager[Any]:
+def skip_an_event() -> Broken:
     async def read(*arguments: Any) -> Any:
         return [pair for pair in await read_events(*arguments) if pair[0] != 4]
 
     return patch.object(feed, "read_events", read)
 
 
-def trust_the_clock() -> AbstractContextManager[Any]:
+def trust_the_clock() -> Broken:
     return patch.object(Driver, "now_us", lambda self: self._clock_now_us())
 
 
-def ignore_pauses() -> AbstractContextManager[Any]:
+def ignore_pauses() -> Broken:
     return patch.object(Driver, "must_wait", lambda self: self.cause is not None or self.log.error is not None)
 
 
-def resume_what_was_interrupted() -> AbstractContextManager[Any]:
+def resume_what_was_interrupted() -> Broken:
     mark_started = ownership.mark_started
 
     def mark(services: Any, journal: Log, head: Head) -> None:
@@ -203,7 +206,7 @@ def resume_what_was_interrupted() -> AbstractContextManager[Any]:
     return both()
 
 
-def make_children_twice() -> AbstractContextManager[Any]:
+def make_children_twice() -> Broken:
     """A replay starts the child of a step anew."""
     from holdfast.engine import waits
 
@@ -266,4 +269,7 @@ SABOTEURS = (
     Saboteur("ignore keys", nothing, _by("a_key_is_one_execution"), 60, Forgetful),
     Saboteur("let two drive", nothing, _by("only_the_driver_appends"), 20, Generous),
     *RULE_SABOTEURS,
+    *MONEY_SABOTEURS,
+    *JOURNAL_SABOTEURS,
+    *KEEPING_SABOTEURS,
 )

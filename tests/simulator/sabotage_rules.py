@@ -1,10 +1,8 @@
-"""More of the engine broken on purpose: approvals, times, plans, families, journals."""
+"""More of the engine broken on purpose: effects, approvals, times, plans, families."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -16,34 +14,16 @@ from holdfast.core import events as ev
 from holdfast.core import failure as failure_rules
 from holdfast.core.execution import Execution
 from holdfast.core.failure import RetryLater
+from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES
 from holdfast.core.schedule import Schedule
-from holdfast.engine import attempt, family, ownership, step, waiting
-from holdfast.engine.driver import Driver
+from holdfast.engine import attempt, family, gates, ownership, remedies, step, trying, waiting
 from holdfast.engine.voice import Voice
-from holdfast.journal import log
-from holdfast.journal.codec import Row, make_row, open_snapshot
-from holdfast.journal.log import head_change
 from holdfast.programs.context import Context
 from holdfast.programs.plan import PlanProgram
 from holdfast.programs.plan_walk import Level, Walker, _Items
-from holdfast.testing.simulator import checks_journal
 from holdfast.tools.call import DidNotHappen
 from holdfast.tools.tool import Tool
-from simulator.saboteur import Saboteur
-
-Broken = AbstractContextManager[Any]
-
-
-def _all(*patches: Broken) -> Broken:
-    @contextmanager
-    def together() -> Iterator[None]:
-        with ExitStack() as stack:
-            for one in patches:
-                stack.enter_context(one)
-            yield
-
-    return together()
-
+from simulator.saboteur import Broken, broken, together
 
 # ---- effects ---------------------------------------------------------------------------------------------------
 
@@ -51,14 +31,14 @@ def _all(*patches: Broken) -> Broken:
 def call_everything_harmless() -> Broken:
     """Every failure says that nothing happened."""
     describe = failure_rules.describe
-    return patch.object(step, "describe", lambda error: msgspec.structs.replace(describe(error), happened="nothing"))
+    return patch.object(trying, "describe", lambda error: msgspec.structs.replace(describe(error), happened="nothing"))
 
 
 def verify_nothing() -> Broken:
     async def verified(*_: Any) -> DidNotHappen:
         return DidNotHappen()
 
-    return patch.object(step, "verified", verified)
+    return patch.object(remedies, "verified", verified)
 
 
 def call_twice() -> Broken:
@@ -68,7 +48,23 @@ def call_twice() -> Broken:
         await invoke(*arguments)
         return await invoke(*arguments)
 
-    return patch.object(step, "invoke", twice)
+    return patch.object(trying, "invoke", twice)
+
+
+def believe_every_answer() -> Broken:
+    """What is said of a step that has ended is recorded as its outcome, too."""
+    resolve, complete = commands._RULES["resolve"], STEP_MOVES["step:completed"]
+    always = complete._replace(frm=complete.frm | STEP_ENDS)
+
+    def believe(state: Execution, arguments: commands.Arguments, by: str, at: int) -> commands.Ruling:
+        ended = state.steps.get(arguments.step)
+        if state.is_ended or ended is None or ended.status not in STEP_ENDS or arguments.remedy != "done":
+            return resolve(state, arguments, by, at)
+        event = ev.StepCompleted(at=at, path=ended.path, attempt=ended.attempt, output=arguments.data or msgspec.Raw())
+        return commands.Ruling(outcome="applied", text="heard again", events=(event,))
+
+    believing = patch.dict(commands._RULES, {"resolve": believe})
+    return together(believing, patch.dict(STEP_MOVES, {"step:completed": always}))
 
 
 def key_per_attempt() -> Broken:
@@ -96,7 +92,7 @@ def retry_for_ever() -> Broken:
 
 
 def cache_everything() -> Broken:
-    return patch.object(step._Runner, "_cache_s", lambda self: 30.0)
+    return together(*(patch.object(module, "cache_s", lambda work: 30.0) for module in (gates, step, trying)))
 
 
 def draw_again() -> Broken:
@@ -108,8 +104,8 @@ def draw_again() -> Broken:
 
 
 def ask_nobody() -> Broken:
-    async def begin(self: Any, found: Any) -> None:
-        await self._attempt(found, self.asked)
+    async def begin(work: Any, found: Any) -> None:
+        await trying.attempt(work, found, work.asked)
 
     return patch.dict(step._MOVES, {"pending": begin})
 
@@ -205,92 +201,27 @@ def pass_nothing_down() -> Broken:
     return patch.object(family, "pass_down", lambda *_: [])
 
 
-# ---- journals --------------------------------------------------------------------------------------------------
-
-
-def break_the_chain() -> Broken:
-    def make(previous: bytes, seq: int, event: ev.Event) -> Row:
-        row = make_row(previous, seq, event)
-        return row._replace(digest=bytes(16)) if isinstance(event, ev.StepCompleted) else row
-
-    return patch.object(log, "make_row", make)
-
-
-def list_another_status() -> Broken:
-    def change(*arguments: Any) -> Any:
-        told = head_change(*arguments)
-        return msgspec.structs.replace(told, status="running") if told.status == "waiting" else told
-
-    return patch.object(log, "head_change", change)
-
-
-def leave_it_running() -> Broken:
-    """A stop does not settle the attempts that it cuts off."""
-    return patch.object(commands, "close_attempts", lambda *_: [])
-
-
-def wait_while_it_runs() -> Broken:
-    quiet: Callable[[Driver], None] = Driver._quiet
-
-    def hasty(self: Driver) -> None:
-        active, self._active = self._active, 0
-        try:
-            quiet(self)
-        finally:
-            self._active = active
-
-    return patch.object(Driver, "_quiet", hasty)
-
-
-def forget_in_snapshots() -> Broken:
-    def forgetful(snapshot: Any) -> Execution | None:
-        state = open_snapshot(snapshot)
-        if state is not None:
-            state.steps.pop(next(iter(state.steps), ""), None)
-        return state
-
-    return _all(*(patch.object(room, "open_snapshot", forgetful) for room in (log, checks_journal)))
-
-
-def complain() -> Broken:
-    """Whoever takes over from a dead driver stumbles."""
-
-    def stumble(*_: Any) -> None:
-        raise KeyError("nobody expected this")
-
-    return patch.object(ownership, "note_recovery", stumble)
-
-
-def _saboteur(what: str, breaks: Callable[[], Broken], noticed_by: str, within: int = 20) -> Saboteur:
-    return Saboteur(what, breaks, frozenset({noticed_by}), within)
-
-
 RULE_SABOTEURS = (
-    _saboteur("call every failure harmless", call_everything_harmless, "no_effect_happens_more_often_than_allowed", 60),
-    _saboteur("verify nothing", verify_nothing, "a_once_step_runs_again_only_when_allowed"),
-    _saboteur("call a tool twice", call_twice, "each_attempt_calls_its_tool_once"),
-    _saboteur("make a key for each attempt", key_per_attempt, "keys_are_one_per_step"),
-    _saboteur("forget what was noted", forget_notes, "notes_are_handed_back", 100),
-    _saboteur("record other outputs", forge_outputs, "recorded_outputs_are_what_tools_answered"),
-    _saboteur("retry without a limit", retry_for_ever, "retries_are_bounded", 40),
-    _saboteur("answer effects from the cache", cache_everything, "only_reads_are_answered_from_the_cache"),
-    _saboteur("do not record random numbers", draw_again, "a_replay_sees_what_was_recorded"),
-    _saboteur("never ask for an approval", ask_nobody, "what_wants_a_yes_is_called_after_it"),
-    _saboteur("take a no for a yes", take_no_for_yes, "a_no_ends_a_step"),
-    _saboteur("ring every timer at once", ring_at_once, "nothing_is_early"),
-    _saboteur("let one event satisfy many waits", take_an_event_twice, "an_event_satisfies_one_wait", 150),
-    _saboteur("receive an event twice", receive_twice, "a_command_acts_once"),
-    _saboteur("ignore pause limits", ignore_pause_limits, "what_can_go_on_does_without_a_person", 150),
-    _saboteur("ignore what a step needs", ignore_needs, "a_step_begins_after_what_it_needs"),
-    _saboteur("pass over critical failures", pass_over_failures, "a_critical_failure_fails_what_it_is_part_of"),
-    _saboteur("forget the last steps", forget_the_last_steps, "every_step_of_a_plan_has_an_outcome"),
-    _saboteur("forget an item", forget_an_item, "every_item_has_an_outcome"),
-    _saboteur("make lists of items backwards", make_lists_backwards, "a_list_of_items_is_made_once", 40),
-    _saboteur("pass nothing down", pass_nothing_down, "what_is_said_to_a_parent_reaches_its_children", 40),
-    _saboteur("break the chain", break_the_chain, "the_chain_holds"),
-    _saboteur("list another status", list_another_status, "each_status_is_entered_by_one_kind_of_event"),
-    _saboteur("leave steps running at the end", leave_it_running, "an_end_leaves_nothing_running", 60),
-    _saboteur("wait while something runs", wait_while_it_runs, "waiting_means_that_nothing_runs", 40),
-    _saboteur("forget in snapshots", forget_in_snapshots, "a_prefix_and_the_rest_fold_to_the_whole"),
-    _saboteur("stumble over the dead", complain, "nobody_complains", 40),
+    broken("call every failure harmless", call_everything_harmless, "no_effect_happens_more_often_than_allowed", 60),
+    broken("verify nothing", verify_nothing, "a_once_step_runs_again_only_when_allowed", 60),
+    broken("call a tool twice", call_twice, "each_attempt_calls_its_tool_once"),
+    broken("believe every answer", believe_every_answer, "a_step_has_one_outcome", 60),
+    broken("make a key for each attempt", key_per_attempt, "keys_are_one_per_step"),
+    broken("forget what was noted", forget_notes, "notes_are_handed_back", 100),
+    broken("record other outputs", forge_outputs, "recorded_outputs_are_what_tools_answered"),
+    broken("retry without a limit", retry_for_ever, "retries_are_bounded", 40),
+    broken("answer effects from the cache", cache_everything, "only_reads_are_answered_from_the_cache"),
+    broken("do not record random numbers", draw_again, "a_replay_sees_what_was_recorded"),
+    broken("never ask for an approval", ask_nobody, "what_wants_a_yes_is_called_after_it"),
+    broken("take a no for a yes", take_no_for_yes, "a_no_ends_a_step", 40),
+    broken("ring every timer at once", ring_at_once, "nothing_is_early"),
+    broken("let one event satisfy many waits", take_an_event_twice, "an_event_satisfies_one_wait", 150),
+    broken("receive an event twice", receive_twice, "a_command_acts_once"),
+    broken("ignore pause limits", ignore_pause_limits, "what_can_go_on_does_without_a_person", 150),
+    broken("ignore what a step needs", ignore_needs, "a_step_begins_after_what_it_needs"),
+    broken("pass over critical failures", pass_over_failures, "a_critical_failure_fails_what_it_is_part_of"),
+    broken("forget the last steps", forget_the_last_steps, "every_step_of_a_plan_has_an_outcome"),
+    broken("forget an item", forget_an_item, "every_item_has_an_outcome"),
+    broken("make lists of items backwards", make_lists_backwards, "a_list_of_items_is_made_once", 40),
+    broken("pass nothing down", pass_nothing_down, "what_is_said_to_a_parent_reaches_its_children", 40),
 )

@@ -9,22 +9,11 @@ import sys
 import msgspec
 import pytest
 
-from holdfast.testing.simulator import draw, judge, play, shrink
+from holdfast.testing.simulator import draw, judge, play, shrink, witness
 from holdfast.testing.simulator.__main__ import main
-from holdfast.testing.simulator.history import (
-    Called,
-    ClockSet,
-    Committed,
-    Fault,
-    HandedIn,
-    LeftAlone,
-    Ordered,
-    Returned,
-    Saw,
-    Watched,
-)
-from holdfast.testing.simulator.scenario import FAULTS, VERBS, Scenario
+from holdfast.testing.simulator.scenario import Breakage, Order, Scenario, Task
 from holdfast.testing.simulator.verdict import CHECKS
+from simulator.census import census
 from simulator.sabotage import SABOTEURS
 from simulator.saboteur import Saboteur, caught
 
@@ -55,18 +44,59 @@ def test_different_seeds_give_different_histories() -> None:
     assert play(draw(3)).history.text() != play(draw(4)).history.text()
 
 
-def test_scenarios_reach_everything_there_is_to_break_and_to_command() -> None:
+def test_histories_reach_all_that_can_happen_to_them() -> None:
     """What never happens in a history proves nothing about it."""
-    scenarios = [draw(seed) for seed in range(300)]
-    assert {breakage.kind for scenario in scenarios for breakage in scenario.breakages} == set(FAULTS)
-    assert {order.verb for scenario in scenarios for order in scenario.orders} == set(VERBS)
-    assert {scenario.hosts for scenario in scenarios} == {1, 2, 3}
-    lines = [line for seed in range(12) for line in play(draw(seed)).history.lines]
-    seen = {type(line) for line in lines}
-    assert seen >= {Called, ClockSet, Committed, Fault, HandedIn, LeftAlone, Ordered, Returned, Saw, Watched}
-    assert {line.phase for line in lines if isinstance(line, Called)} == {
-        "called", "happened", "answered", "raised", "cut", "verified"
-    }  # fmt: skip
+    found = census()
+    assert not found.missing, f"not reached in {found.histories} histories: {sorted(found.missing)}"
+
+
+@pytest.mark.parametrize("seed", [371, 2382])
+def test_who_waits_for_money_and_for_a_place_does_not_ask_for_ever(seed: int) -> None:
+    """In these histories one once asked for a place, was asked to look again for having asked, and never stopped."""
+    assert judge(play(draw(seed))) == []
+
+
+@pytest.mark.parametrize(
+    ("seed", "what"),
+    [
+        (1401, "somebody slept, and what it drove was ended by another and deleted before it woke up"),
+        (600064, "an execution was deleted while commands to it were on their way"),
+        (700104, "a copy was made from a file, and its origin went on meanwhile"),
+        (700365, "a copy came to a child that its living origin had started after the file was made"),
+    ],
+)
+def test_what_is_deleted_or_copied_meanwhile_harms_nobody(seed: int, what: str) -> None:
+    assert judge(play(draw(seed))) == [], what
+
+
+def test_what_a_person_agreed_to_is_not_made_smaller_behind_their_back() -> None:
+    """Its tool ran short of something and knows how to do with less; but the yes was to another input."""
+    assert judge(play(draw(400858))) == []
+
+
+def test_a_child_may_be_given_more_under_a_parent_that_is_over_its_limit() -> None:
+    """Its first child had spent more before there was a limit; here a second one asks for money."""
+    assert judge(play(draw(500426))) == []
+
+
+def test_what_a_fork_copied_from_a_machine_whose_clock_was_ahead_is_not_early() -> None:
+    """The timer rang in time by the clock of the machine that it rang on; the fork was made on another."""
+    scenario = Scenario(
+        seed=0,
+        hosts=2,
+        trouble=0.0,
+        passivate_s=30.0,
+        executions=2,
+        death_noticed_s=2.0,
+        snapshot_events_min=1000,
+        tasks=(Task(number=0, at_s=1.0, script=[["sleep", 1]]),),
+        orders=(Order(number=1, at_s=3.0, verb="retry", whom=0),),
+        breakages=(Breakage(at_s=0.5, kind="clock", host=0, amount=1.0),),
+    )
+    played = play(scenario)
+    stories = witness.testify(played.history).stories.values()
+    assert [story.created.forked_from is not None for story in stories] == [False, True]
+    assert judge(played) == []
 
 
 # ---- checks that can fail --------------------------------------------------------------------------------------
@@ -74,13 +104,12 @@ def test_scenarios_reach_everything_there_is_to_break_and_to_command() -> None:
 
 @pytest.mark.parametrize("saboteur", SABOTEURS, ids=lambda saboteur: saboteur.what)
 def test_an_engine_broken_on_purpose_is_caught(saboteur: Saboteur) -> None:
-    found = caught(saboteur)
-    assert found is not None, f"nobody noticed within {saboteur.within} seeds: {saboteur.what}"
+    assert not caught(saboteur).missed_by, f"not noticed within {saboteur.within} seeds: {saboteur.what}"
 
 
 def test_every_check_can_fail() -> None:
-    unbroken = {"nothing_begins_after_the_end"}  # a closed journal refuses the start that would have to come first
-    assert set(CHECKS) - unbroken == {name for saboteur in SABOTEURS for name in saboteur.noticed_by}
+    """Each is named by a saboteur, and that one is not caught before every check that it names has noticed it."""
+    assert set(CHECKS) == {name for saboteur in SABOTEURS for name in saboteur.noticed_by}
 
 
 def sabotage(what: str) -> Saboteur:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -157,3 +158,24 @@ def test_others_go_on_while_one_process_is_dead() -> None:
         return result
 
     assert simulated(main) == "done"
+
+
+def test_who_turns_in_circles_and_will_not_be_cancelled_is_let_go_of_all_the_same() -> None:
+    turned: list[int] = []
+
+    async def main(loop: SimulatedLoop) -> None:
+        process = Process(loop, "p")
+        loop.allow(50, process.kill)
+
+        async def work() -> None:
+            while True:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+
+        process.spawn(work())
+        await asyncio.sleep(1)
+        turned.append(process.turns)
+        await process.bury()
+
+    simulated(main)
+    assert turned == [50]

@@ -153,3 +153,21 @@ def test_an_answer_of_the_wrong_kind_is_named(lab: Lab) -> None:
         lab.in_turn()
     with pytest.raises(LabError, match="this is a correction, so say one of again, done, skip, fail; not True"):
         lab.run(PUBLISH, answers={"publish": lab.in_turn(True, True)})
+
+
+@holdfast.tool(effect="read", cost=0.30)
+async def priced() -> str:
+    return "bought"
+
+
+PAID = {"name": "paid", "budget": 0.1, "steps": [{"id": "buy", "tool": "priced", "critical": False}]}
+
+
+def test_a_request_for_money_is_answered_with_dollars_or_a_remedy(lab: Lab) -> None:
+    lab.fake(priced, returns="bought")
+    assert lab.run(PAID, answers={"buy": 0.5}).output == "bought"
+    assert lab.run(PAID, answers={"buy": "skip"}).steps["buy"]["status"] == "skipped"
+    with pytest.raises(
+        LabError, match="this is a budget, so say how many dollars more, or one of skip, fail; not True"
+    ):
+        lab.run(PAID, answers={"buy": True})

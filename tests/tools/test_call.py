@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,54 @@ class Recorder:
         self.heard.append(("progress", percent, text))
         self.threads.add(threading.current_thread())
 
+    def check_open(self, call: Call, what: str) -> None:
+        self.threads.add(threading.current_thread())
+
+    def hear(self, call: Call, stream: str, text: str) -> None:
+        self.heard.append((stream, text))
+
 
 def recorded() -> tuple[Call, Recorder]:
     host = Recorder()
     return Call("execution", "step", 2, "key", Path(), {"session": 1}, host), host
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_what_a_call_spends_adds_up(kind: str) -> None:
+    def pay(call: Call) -> None:
+        call.spend(usd=0.1)
+        call.spend(0.2)
+        call.spend(usd=0)
+
+    async def pay_async(call: Call) -> None:
+        pay(call)
+
+    call, host = recorded()
+    assert call.spent_micros is None
+    await tool(pay if kind == "thread" else pay_async).invoke({"call": call}, call)
+    assert call.spent_micros == 300_000
+    assert host.threads == {threading.current_thread()}
+
+
+@pytest.mark.parametrize(
+    ("amount", "got"),
+    [
+        (-0.01, "the number -0.01"),
+        (float("nan"), "the number nan"),
+        (2_000_000, "the number 2000000"),
+        (True, "true"),
+        ("much", 'the string "much"'),
+        (None, "null"),
+    ],
+)
+def test_an_amount_that_makes_no_sense_is_refused(amount: Any, got: str) -> None:
+    call, _ = recorded()
+    expected = (
+        f"step: spend: expected an amount in US dollars, 0 or more and at most 1,000,000, such as 0.50, got {got}"
+    )
+    with pytest.raises(InvalidCall, match=re.escape(expected)):
+        call.spend(usd=amount)
+    assert call.spent_micros is None
 
 
 EXPECTED = [

@@ -171,9 +171,10 @@ async def test_output_ends_with_the_command_even_if_an_escaped_process_holds_it_
 ) -> None:
     monkeypatch.setattr(processes, "OUTPUT_GRACE_S", 0.05)
     file = tmp_path / "pid"
-    # Without its environment the daemon cannot be told from another command's; it lives until the engine ends.
+    # Without its environment and its mark nobody can tell whose the daemon is; it lives until the engine ends.
+    hidden = "import resource; resource.setrlimit(10, (5, 5))\n" + DAEMON
     script = f'env -i "$0" -c "$1" {file}; while [ ! -s {file} ]; do sleep 0.01; done; echo done'
-    process = await spawn(["sh", "-c", script, sys.executable, DAEMON], cwd="/", env=os.environ)
+    process = await spawn(["sh", "-c", script, sys.executable, hidden], cwd="/", env=os.environ)
     assert await asyncio.wait_for(process.stdout.read(), DEADLINE_S) == b"done\n"
     assert (await process.wait()).code == 0
     process.close()
@@ -221,6 +222,45 @@ async def test_if_the_keeper_is_killed_its_commands_die_and_the_next_one_gets_a_
     assert isinstance(await again.wait(), Exit)
     again.close()
     assert keeper_pid() != old
+
+
+async def test_if_the_keeper_is_killed_even_a_daemon_without_an_environment_dies_with_its_command_and_nobody_else(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "pid"
+    code = DAEMON.replace("time.sleep(600)", "os.execve('/bin/sleep', ['sleep', '600'], {})")
+    held = await spawn(["sh", "-c", '"$0" -c "$1" "$2"; sleep 600', sys.executable, code, str(file)], cwd="/", env={})
+    daemon = await asyncio.to_thread(wait_for_pid, file)
+    other = tmp_path / "other"  # of another engine
+    engine = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OTHER_ENGINE, str(other), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    try:
+        stranger = await asyncio.to_thread(wait_for_pid, other)
+        old = keeper_pid()
+        assert old is not None
+        os.kill(old, signal.SIGKILL)
+        with pytest.raises(ProcessLost):
+            await held.wait()
+        wait_until_gone([held.pid, daemon])
+        assert is_alive(stranger)
+    finally:
+        held.close()
+        assert engine.stdin is not None
+        engine.stdin.close()
+        await engine.wait()
+
+
+OTHER_ENGINE = """
+import asyncio, os, sys
+from holdfast.tools.processes import spawn
+async def main():
+    process = await spawn(["sleep", "600"], cwd="/", env={"PATH": os.environ["PATH"]})
+    with open(sys.argv[1], "w") as file:
+        file.write(f"{process.pid} ")
+    await asyncio.to_thread(sys.stdin.read)
+asyncio.run(main())
+"""
 
 
 def test_the_keeper_survives_what_a_terminal_or_service_manager_sends() -> None:
@@ -327,3 +367,12 @@ def test_the_keeper_runs_on_the_bare_standard_library_and_leaves_with_its_engine
         process = subprocess.Popen(argv, pass_fds=[theirs.fileno()])
         ours.close()
         assert process.wait(DEADLINE_S) == 0
+
+
+async def test_a_daemon_without_an_environment_ends_with_its_command(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    script = f'env -i "$0" -c "$1" {file}; while [ ! -s {file} ]; do sleep 0.01; done'
+    process = await spawn(["sh", "-c", script, sys.executable, DAEMON], cwd="/", env=os.environ)
+    assert (await process.wait()).code == 0
+    process.close()
+    wait_until_gone([wait_for_pid(file)])

@@ -91,7 +91,7 @@ class WithBytes(msgspec.Struct):
         (WithBytes(b"x"), "the value.data: bytes cannot be journaled"),
         ([1.0, float("nan")], "the value[1]: nan does not exist in JSON; return None instead"),
         (Point(float("inf"), Path("p")), "the value.x: inf does not exist in JSON"),  # pyright: ignore[reportArgumentType]
-        ({"o": Opaque()}, "the value.o: a Opaque cannot be written as JSON; return builtins, a dataclass"),
+        ({"o": Opaque()}, "the value.o: an Opaque cannot be written as JSON; return builtins, a dataclass"),
         ({(1, 2): 3}, "the value: the key (1, 2) is a tuple; JSON keys are strings"),
         (["\ud800"], "the value[0]: the text contains a lone surrogate, which UTF-8 cannot hold"),
         ("\ud800", "the value: the text contains a lone surrogate"),

@@ -9,11 +9,13 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from holdfast.cli.text import paint, parse_value, value
-from holdfast.core.errors import Refused
+from holdfast.cli.answers import fields_of, prompt_of, read_field, read_value
+from holdfast.cli.options import dollars
+from holdfast.cli.text import paint, value
+from holdfast.core.errors import InputInvalid, Refused
 from holdfast.engine.run import Run
 
 LOOK_S = 0.3  # how often to look whether somebody else has answered
@@ -25,8 +27,13 @@ async def ask_person(run: Run, request: Mapping[str, Any], stop: asyncio.Event) 
     print(paint(f"\n{request['path']}: {request['message']}", "bold"))
     if request["tool"]:
         print(f"  {request['tool']} {value(request['arguments'])}")
+    fields = fields_of(request)
+    while fields:
+        done = await _fill_in(run, request, fields, stop)
+        if done is not None:
+            return done
     while True:
-        line = await _read_line(_choices(request), run, request["id"], stop)
+        line = await read_line(_choices(request), lambda: _is_open(run, request["id"]), stop)
         if line is None:
             return True
         word = line.strip()
@@ -39,8 +46,36 @@ async def ask_person(run: Run, request: Mapping[str, Any], stop: asyncio.Event) 
         try:
             if await _settle(run, request, word):
                 return True
-        except Refused as error:
+        except (Refused, InputInvalid) as error:
             print(f"{error}")
+
+
+async def _fill_in(
+    run: Run, request: Mapping[str, Any], fields: Mapping[str, Any], stop: asyncio.Event
+) -> bool | None:  # fmt: skip
+    """A form, field by field; None when it has to be filled in again."""
+    answers: dict[str, Any] = {}
+    for name, field in fields.items():
+        while name not in answers:
+            line = await read_line(prompt_of(name, field), lambda: _is_open(run, request["id"]), stop)
+            if line is None:
+                return True
+            may_be_left_out = "default" in field or not field.get("required", True)
+            if not line or (not line.strip() and not may_be_left_out):
+                return False  # for later
+            if not line.strip():
+                break
+            said, wrong = read_field(field, line)
+            if wrong:
+                print(wrong)
+            else:
+                answers[name] = said
+    try:
+        await run.answer(request["id"], answers)
+    except Refused as error:
+        print(f"{error}")
+        return None
+    return True
 
 
 def _choices(request: Mapping[str, Any]) -> str:
@@ -49,6 +84,8 @@ def _choices(request: Mapping[str, Any]) -> str:
             return "approve? [y]es, [n]o, [d]etails, [l]ater: "
         case "question":
             return "answer (text or JSON; empty line for later): "
+        case "budget":
+            return f"how many dollars more? or: {', '.join(request['remedies'])}, [d]etails, [l]ater: "
         case _:
             return f"what now? {', '.join(request['remedies'])}, [d]etails, [l]ater: "
 
@@ -61,15 +98,17 @@ async def _settle(run: Run, request: Mapping[str, Any], word: str) -> bool:
         case "approval" if word.lower() in ("n", "no"):
             await run.deny(step)
         case "question":
-            await run.answer(step, parse_value(word))
+            await run.answer(step, read_value(request["schema"], word))
         case _ if word in request["remedies"] and request["kind"] != "approval":
             await run.resolve(step, word)
+        case "budget":
+            await run.budget(add=dollars(word, "the amount"))  # if that is not enough, it is asked again
         case _:
             return False
     return True
 
 
-async def _read_line(prompt: str, run: Run, request_id: str, stop: asyncio.Event) -> str | None:
+async def read_line(prompt: str, is_open: Callable[[], Awaitable[bool]], stop: asyncio.Event) -> str | None:
     """A line with its end, "" at the end of input, None when the question has gone away."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[str] = loop.create_future()
@@ -85,7 +124,7 @@ async def _read_line(prompt: str, run: Run, request_id: str, stop: asyncio.Event
             await asyncio.wait({typed}, timeout=LOOK_S)
             if typed.done():
                 return typed.result()
-            if not await _is_open(run, request_id):
+            if not await is_open():
                 print("\nanswered elsewhere")
                 return None
         return None

@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from holdfast.cli import place
 from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
-from holdfast.core.events import TaskCreated
+from holdfast.core.events import Blob, TaskCreated
 from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.core.lifecycle import ENDS
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FREE_BYTES_MIN = 50 * 1024 * 1024
 PAGE_HEADS = 500
 PAGE_EVENTS = 5000
-_VALUES = ("output", "arguments", "inputs", "data", "source")
+_VALUES = ("output", "arguments", "inputs", "data", "source", "log")
 
 
 class Finding(NamedTuple):
@@ -195,7 +195,7 @@ async def verify_execution(store: Store, head: Head) -> Execution:
             apply(state, event, row.seq)
             for name in _VALUES:
                 value = getattr(event, name, None)
-                blob = reference(value) if isinstance(value, Raw) else None
+                blob = value if isinstance(value, Blob) else reference(value) if isinstance(value, Raw) else None
                 if blob is not None:
                     await fetch_blob(store, blob)
     if end != head.digest:
@@ -205,6 +205,8 @@ async def verify_execution(store: Store, head: Head) -> Execution:
 
 
 def _orphaned(head: Head, liveness: Liveness) -> list[Finding]:
+    if head.held:
+        return []  # nobody shall drive it before a person says so
     if head.driver:
         if not liveness.is_dead(head.driver):
             return []

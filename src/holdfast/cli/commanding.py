@@ -1,119 +1,167 @@
-"""Commands that ask something of an execution from any process: hold it, end it, or answer what it asks.
+"""Commands that ask something of executions from any process: hold them, end them, or answer what they ask.
 
-Each prints what became of it: applied as an event, unchanged, queued; or refused, with exit code 2.
+Here are their options and what they mean; `give` does the rest, for one execution or for many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.options import AnyStep, AsJson, Id, Step, Why, With, json_value, values
-from holdfast.cli.place import bare_engine, is_left_alone, left_alone, settings_of, wait_for
-from holdfast.cli.text import json_line, parse_value
+from holdfast.cli.bulk import ONE, Selection
+from holdfast.cli.giving import give
+from holdfast.cli.options import AnyStep, AsJson, MaybeId, Why, With, json_value, spread, values
+from holdfast.cli.text import parse_value
 from holdfast.core.errors import UsageError
 
-if TYPE_CHECKING:
-    from holdfast.core.commands import Answer
-    from holdfast.engine.run import Run
-
-Command = Callable[["Run"], Awaitable["Answer"]]
+StepOfMany = Annotated[str, typer.Option("--step", metavar="STEP", help="The step, where filters take the ID's place.")]
+AnyAnswer = Annotated[
+    list[str] | None, typer.Argument(metavar="[ANSWER]", help="JSON, text, or field=value for each field.")
+]
 
 
 def register(app: typer.Typer) -> None:
-    for command in (pause, interrupt, stop, approve, deny, answer, resolve, send):
-        app.command()(command)
+    for each in (pause, interrupt, stop, approve, deny, answer, resolve, send):
+        app.command()(each)
 
 
+@spread
 def pause(
     context: typer.Context,
-    execution: Id,
+    execution: MaybeId = "",
     now: Annotated[bool, typer.Option("--now", help="Do not wait for running steps: the same as interrupt.")] = False,
     why: Why = "",
+    selection: Selection = ONE,
     as_json: AsJson = False,
 ) -> int:
-    """Hold an execution at the next step boundary; running steps finish first.
+    """Hold an execution, or all that fit the filters, at the next step boundary; running steps finish first.
 
     \b
     Example:
       holdfast pause @last --why "let me look first"
+      holdfast pause --name report --dry-run
     """
-    work: Command = lambda run: run.interrupt(why=why) if now else run.pause(why=why)  # noqa: E731
-    return _command(context, execution, work, as_json)
+    return give(context, execution, selection, "interrupt" if now else "pause", {"why": why}, as_json)
 
 
-def interrupt(context: typer.Context, execution: Id, why: Why = "", as_json: AsJson = False) -> int:
-    """Cancel what runs now, and stay so until a person resumes.
+@spread
+def interrupt(
+    context: typer.Context,
+    execution: MaybeId = "",
+    why: Why = "",
+    selection: Selection = ONE,
+    as_json: AsJson = False,
+) -> int:
+    """Cancel what runs now, of one execution or of all that fit, and stay so until a person resumes.
 
     \b
     Example:
       holdfast interrupt @last
+      holdfast interrupt --label team=harbour --why "a storm is coming"
     """
-    return _command(context, execution, lambda run: run.interrupt(why=why), as_json)
+    return give(context, execution, selection, "interrupt", {"why": why}, as_json)
 
 
-def stop(context: typer.Context, execution: Id, why: Why = "", as_json: AsJson = False) -> int:
-    """Cancel what runs now and end the execution for good.
+@spread
+def stop(
+    context: typer.Context,
+    execution: MaybeId = "",
+    why: Why = "",
+    selection: Selection = ONE,
+    as_json: AsJson = False,
+) -> int:
+    """Cancel what runs now and end the execution, or all that fit, for good.
 
     \b
     Example:
       holdfast stop @last --why "not needed any more"
+      holdfast stop --status waiting --label team=harbour --dry-run
     """
-    return _command(context, execution, lambda run: run.stop(why=why), as_json)
+    return give(context, execution, selection, "stop", {"why": why}, as_json)
 
 
-def approve(  # noqa: PLR0917 -- one parameter per option
+@spread
+def approve(  # noqa: PLR0913, PLR0917 -- one parameter per option
     context: typer.Context,
-    execution: Id,
+    execution: MaybeId = "",
     step: AnyStep = "",
     changed: With = None,
     sticky: Annotated[bool, typer.Option("--sticky", help="Yes to this tool for the rest of the execution.")] = False,
     why: Why = "",
+    step_of_many: StepOfMany = "",
+    selection: Selection = ONE,
     as_json: AsJson = False,
 ) -> int:
-    """Say yes to a step that asks for approval, with changed arguments if need be.
+    """Say yes to a step that asks for approval, with changed arguments if need be; or to all that fit the filters.
 
     \b
     Example:
       holdfast approve @last publish --with path=out/final.md
+      holdfast approve --name report --step publish --since 1d
     """
-    arguments = values(changed, "--with")
-    work: Command = lambda run: run.approve(step, why=why, arguments=arguments, sticky=sticky)  # noqa: E731
-    return _command(context, execution, work, as_json, wakes=True, checks=bool(arguments))
+    said = {"step": step or step_of_many, "why": why, "arguments": values(changed, "--with"), "sticky": sticky}
+    return give(context, execution, selection, "approve", said, as_json)
 
 
-def deny(context: typer.Context, execution: Id, step: AnyStep = "", why: Why = "", as_json: AsJson = False) -> int:
-    """Say no to a step that asks for approval.
+@spread
+def deny(  # noqa: PLR0917 -- one parameter per option
+    context: typer.Context,
+    execution: MaybeId = "",
+    step: AnyStep = "",
+    why: Why = "",
+    step_of_many: StepOfMany = "",
+    selection: Selection = ONE,
+    as_json: AsJson = False,
+) -> int:
+    """Say no to a step that asks for approval, or to all that fit the filters.
 
     \b
     Example:
       holdfast deny @last publish --why "not on a Friday"
+      holdfast deny --name report --step publish --why "not on a Friday"
     """
-    return _command(context, execution, lambda run: run.deny(step, why=why), as_json, wakes=True)
+    return give(context, execution, selection, "deny", {"step": step or step_of_many, "why": why}, as_json)
 
 
-def answer(
+@spread
+def answer(  # noqa: PLR0913, PLR0917 -- one parameter per option
     context: typer.Context,
-    execution: Id,
-    step: Step,
-    said: Annotated[str, typer.Argument(metavar="ANSWER", help="JSON, or text.")],
+    execution: MaybeId = "",
+    step: AnyStep = "",
+    said: AnyAnswer = None,
+    step_of_many: StepOfMany = "",
+    said_to_many: Annotated[
+        str | None, typer.Option("--answer", metavar="ANSWER", help="The answer, where filters take the ID's place.")
+    ] = None,
+    selection: Selection = ONE,
     as_json: AsJson = False,
 ) -> int:
-    """Answer a question that a step asks.
+    """Answer a question that a step asks, or the same question of all that fit the filters.
 
     \b
     Example:
+      holdfast answer @last choose colour=blue count=2
       holdfast answer @last choose '{"colour": "blue"}'
+      holdfast answer --name paint --step choose --answer blue
     """
-    return _command(context, execution, lambda run: run.answer(step, parse_value(said)), as_json, wakes=True)
+    from holdfast.cli.answers import answer_with
+
+    words = said or ([said_to_many] if said_to_many is not None else [])
+    if not words:
+        raise UsageError("say what the answer is: holdfast answer ID STEP ANSWER, or with filters --answer ANSWER")
+    asked = step or step_of_many
+    value = {"step": asked, "value": parse_value(words[0])}
+    return give(
+        context, execution, selection, "answer", value, as_json, to_one=lambda run: answer_with(run, asked, words)
+    )
 
 
+@spread
 def resolve(  # noqa: PLR0913, PLR0917 -- one parameter per option
     context: typer.Context,
-    execution: Id,
-    step: Step,
+    execution: MaybeId = "",
+    step: AnyStep = "",
     done: Annotated[bool, typer.Option("--done", help="It did happen; go on.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Run it again.")] = False,
     skip: Annotated[bool, typer.Option("--skip", help="Go on without it.")] = False,
@@ -121,14 +169,17 @@ def resolve(  # noqa: PLR0913, PLR0917 -- one parameter per option
     fail: Annotated[bool, typer.Option("--fail", help="Let it fail.")] = False,
     output: Annotated[str, typer.Option(metavar="JSON", help="With --done: what it gave.")] = "",
     changed: With = None,
+    step_of_many: StepOfMany = "",
+    selection: Selection = ONE,
     as_json: AsJson = False,
 ) -> int:
-    """Settle a step that is in doubt, or that failed and waits for a correction.
+    """Settle a step that is in doubt, that failed and waits for a correction, or that has no budget left.
 
     \b
     Example:
       holdfast resolve @last send_mail --done
       holdfast resolve @last fetch --again --with url=https://example.org
+      holdfast resolve --name report --step fetch --skip --dry-run
     """
     choices = {"done": done, "again": again, "skip": skip, "fallback": fallback, "fail": fail}
     chosen = [name for name, given in choices.items() if given]
@@ -138,53 +189,40 @@ def resolve(  # noqa: PLR0913, PLR0917 -- one parameter per option
         raise UsageError("--output goes with --done: it is what the step gave")
     if changed and not again:
         raise UsageError("--with goes with --again: it changes what the step is called with")
-    value: Any = json_value(output, "--output") if output else None
-    arguments = values(changed, "--with")
-    work: Command = lambda run: run.resolve(step, chosen[0], output=value, arguments=arguments)  # noqa: E731
-    return _command(context, execution, work, as_json, wakes=True, checks=bool(changed or output))
+    said: dict[str, Any] = {
+        "step": step or step_of_many,
+        "remedy": chosen[0],
+        "output": json_value(output, "--output") if output else None,
+        "arguments": values(changed, "--with"),
+    }
+    return give(context, execution, selection, "resolve", said, as_json)
 
 
-def send(
+@spread
+def send(  # noqa: PLR0913, PLR0917 -- one parameter per option
     context: typer.Context,
-    execution: Id,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The event's name.")],
-    data: Annotated[str, typer.Argument(metavar="[DATA]", help="JSON, or text.")] = "null",
+    execution: MaybeId = "",
+    name_of_event: Annotated[str, typer.Argument(metavar="[NAME]", help="The event's name.")] = "",
+    data: Annotated[str | None, typer.Argument(metavar="[DATA]", help="JSON, or text.")] = None,
+    event: Annotated[
+        str, typer.Option("--event", metavar="NAME", help="The event's name, where filters take the ID's place.")
+    ] = "",
+    data_for_many: Annotated[
+        str | None, typer.Option("--data", metavar="DATA", help="Its data, where filters take the ID's place.")
+    ] = None,
+    selection: Selection = ONE,
     as_json: AsJson = False,
 ) -> int:
-    """Hand an event to an execution; it is kept if nobody waits for it yet.
+    """Hand an event to an execution, or to all that fit; it is kept if nobody waits for it yet.
 
     \b
     Example:
       holdfast send @last payment '{"amount": 12}'
+      holdfast send --status waiting --name order --event payment --data '{"amount": 12}'
     """
-    return _command(context, execution, lambda run: run.send(name, parse_value(data)), as_json, wakes=True)
-
-
-def _command(
-    context: typer.Context, execution: str, give: Command, as_json: bool, *, wakes: bool = False, checks: bool = False
-) -> int:
-    """`wakes`: it may go on after this. `checks`: something is said that must fit a tool, so the tools are needed."""
-    settings = settings_of(context)
-
-    async def work() -> int:
-        async with bare_engine(settings, with_tools=checks) as engine:
-            run = await engine.find(execution)
-            answer = await give(run)
-            _tell(answer, run.id, as_json)
-            if wakes and not as_json and is_left_alone(await run.head(), engine.is_dead):
-                print(left_alone(run.id))
-        return 0
-
-    return wait_for(work())
-
-
-def _tell(answer: Answer, execution_id: str, as_json: bool) -> None:
-    if as_json:
-        said = {"id": execution_id, "outcome": answer.outcome, "text": answer.text, "seq": answer.seq or None}
-        print(json_line({**said, "command_id": answer.command_id}))
-    elif answer.outcome == "applied":
-        print(f"applied as event {answer.seq}: {answer.text}")
-    elif answer.outcome == "queued":
-        print(answer.text)
-    else:
-        print(f"{answer.outcome}: {answer.text}")
+    called = name_of_event or event
+    if not called:
+        raise UsageError("name the event: holdfast send ID NAME [DATA], or with filters --event NAME")
+    words = data if data is not None else data_for_many
+    said = {"name": called, "data": None if words is None else parse_value(words)}
+    return give(context, execution, selection, "send", said, as_json)

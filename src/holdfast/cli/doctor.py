@@ -70,7 +70,7 @@ async def examine(settings: Settings) -> list[Finding]:
 
     findings = [*checks.folder(settings), *checks.disk(settings)]
     registry, of_modules = load_modules(settings)
-    findings += [*of_modules, *_unmet(registry)]
+    findings += [*of_modules, *_unmet(registry), *_families(registry), *_secrets(settings)]
     if not checks.is_there(settings):
         return findings  # nothing was ever run here, which is no illness
     try:
@@ -89,7 +89,7 @@ async def examine(settings: Settings) -> list[Finding]:
 def load_modules(settings: Settings) -> tuple[Registry, list[Finding]]:
     from holdfast.cli.checks import Finding
 
-    registry, findings = builtin_registry(), list[Finding]()
+    registry, findings = builtin_registry(settings), list[Finding]()
     for module in settings.modules:
         try:
             registry.load_module(module, settings.root)
@@ -109,6 +109,36 @@ def _unmet(registry: Registry) -> list[Finding]:
         for name in sorted(registry.names())
         for what, _, todo in (sentence.rpartition("; ") for sentence in registry.get(name).missing())
     ]
+
+
+def _families(registry: Registry) -> list[Finding]:
+    """What the settings ask for and cannot be had, and fallbacks that nobody can fall back on."""
+    from holdfast.cli.checks import Finding
+
+    found = [
+        Finding("warning", "settings", what, "Steps that need it will fail", f"{todo[:1].upper()}{todo[1:]}")
+        for family in registry.families()
+        for what, _, todo in (sentence.rpartition("; ") for sentence in family.troubles())
+    ]
+    meaning = "Plans that use the tool are refused"
+    todo = "Correct `fallbacks` where the tool is declared"
+    return found + [Finding("warning", "fallback", said, meaning, todo) for said in registry.troubles()]
+
+
+def _secrets(settings: Settings) -> list[Finding]:
+    """Which of the declared secrets cannot be had, and which others might read. Asks no command."""
+    from holdfast.app import vault_of
+    from holdfast.cli.checks import Finding
+
+    vault = vault_of(settings)
+    missing = [(name, said) for name in sorted(vault.names) if (said := vault.missing(name))]
+    findings = [
+        Finding("warning", "secret", what, f"Plans that use {name} will not start", todo.capitalize() or "Put it there")
+        for name, (what, _, todo) in ((name, said.partition("; ")) for name, said in missing)
+    ]
+    for what, _, todo in (said.partition("; ") for said in vault.warnings()):
+        findings.append(Finding("warning", "secret", what, "Whoever can read it has the secret", todo.capitalize()))
+    return findings
 
 
 async def _release(settings: Settings, fragment: str) -> int:

@@ -7,7 +7,6 @@ nothing that was durable is lost, and what was not finished can be resumed.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import Mapping
@@ -16,6 +15,8 @@ from typing import Any
 
 from holdfast.cli.asking import ask_person
 from holdfast.cli.place import is_left_alone, left_alone
+from holdfast.cli.signals import Signals
+from holdfast.cli.stepping import Turnstile
 from holdfast.cli.views import Audience, View
 from holdfast.core.errors import Refused, StoreCorrupted
 from holdfast.core.execution import Execution
@@ -34,23 +35,39 @@ CATCH_UP_S = 5.0  # how long the last events may take to be shown
 
 
 class Foreground:
-    """`asks`: a person sits at this terminal. `follows`: another process drives, this one only looks on."""
+    """`asks`: a person sits at this terminal. `follows`: another process drives, this one only looks on.
 
-    def __init__(self, engine: Engine, run: Run, view: View, *, asks: bool = False, follows: bool = False) -> None:
+    `stays`: nobody sits here, so it is waited for people's answers, too. `turnstile`: the person is asked before each
+    step.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        run: Run,
+        view: View,
+        *,
+        asks: bool = False,
+        follows: bool = False,
+        stays: bool = False,
+        turnstile: Turnstile | None = None,
+    ) -> None:
         self._engine = engine
         self._run = run
         self._view = Audience(view)
         self._asks = asks
         self._follows = follows
+        self._turnstile = turnstile
+        self._floor = asyncio.Lock()  # whoever speaks: events are not shown in the middle of a question
+        self._stays = stays
         self._shown = 0
-        self._signalled = asyncio.Event()
-        self._signal = 0
+        self._signals = Signals(self._view.rest)
 
     async def drive(self, since: int = 0) -> int:
         """Show events after number `since` until nothing more can happen here. Returns the exit code."""
         self._view.begin(await self._run.state() if since else Execution(id=self._run.id))
         self._shown = since
-        self._listen()
+        self._signals.listen()
         watcher = asyncio.create_task(self._watch(since))
         try:
             code = await self._until_settled(watcher)
@@ -69,17 +86,22 @@ class Foreground:
         while True:
             head = await self._settled_or_signalled(watcher)
             if head is None:
-                if self._signal != signal.SIGINT and not self._follows:
+                if self._signals.number != signal.SIGINT and not self._follows:
                     self._view.note(f"letting go; it goes on with: holdfast resume {self._run.id}")
-                    return 128 + self._signal
+                    return 128 + self._signals.number
                 if self._follows:
                     self._view.note(await self._without_us())
-                    return 128 + self._signal
+                    return 128 + self._signals.number
                 await self._interrupt()
                 continue
             if head.quarantined:
                 raise StoreCorrupted(f"execution {head.id} is set aside: {head.quarantined}; run `holdfast doctor`")
-            if head.status != "waiting" or not self._asks or not await self._ask():
+            if head.held:
+                self._view.note(f"it is held: {head.held}; go on with: holdfast resume {head.id}")
+                return EXIT_CODES["waiting"]
+            if self._turnstile is not None and self._turnstile.is_wanted:
+                await self._ask_about_step(self._turnstile)
+            elif head.status != "waiting" or not self._asks or not await self._ask():
                 return None
 
     async def _without_us(self) -> str:
@@ -88,7 +110,7 @@ class Foreground:
         return f"it goes on in the other process; to interrupt it: holdfast interrupt {self._run.id}"
 
     async def _interrupt(self) -> None:
-        self._signalled.clear()
+        self._signals.came.clear()
         self._view.note("interrupting; Ctrl-C again leaves at once and loses nothing")
         with suppress(Refused):  # it ended in the meantime
             await self._run.interrupt(why="Ctrl-C")
@@ -96,21 +118,28 @@ class Foreground:
     async def _ask(self) -> bool:
         """Put the open requests to the person; False when they are left for later."""
         await self._catch_up(None)
-        self._view.rest()
-        for execution_id, request in await open_requests(self._engine, self._run):
-            answered = await ask_person(self._engine.get(execution_id), request, self._signalled)
-            if self._signalled.is_set():
-                return True
-            if not answered:
-                return False
+        async with self._floor:
+            self._view.rest()
+            for execution_id, request in await open_requests(self._engine, self._run):
+                answered = await ask_person(self._engine.get(execution_id), request, self._signals.came)
+                if self._signals.came.is_set():
+                    return True
+                if not answered:
+                    return False
         return True
+
+    async def _ask_about_step(self, turnstile: Turnstile) -> None:
+        await self._catch_up(None)
+        async with self._floor:
+            self._view.rest()
+            await turnstile.ask(self._run, self._signals.came)
 
     async def _settled_or_signalled(self, watcher: asyncio.Task[None]) -> Head | None:
         settled = asyncio.create_task(self._settled())
-        signalled = asyncio.create_task(self._signalled.wait())
+        signalled = asyncio.create_task(self._signals.came.wait())
         try:
             await asyncio.wait({settled, signalled}, return_when=asyncio.FIRST_COMPLETED)
-            if self._signalled.is_set():
+            if self._signals.came.is_set():
                 return None
             if watcher.done():
                 watcher.result()
@@ -127,7 +156,14 @@ class Foreground:
             while True:
                 subscription.changed.clear()
                 head = await self._run.head()
-                if await is_at_rest(self._engine, head) or (self._follows and self._view.has_left):
+                if self._turnstile is not None:
+                    self._turnstile.tell = subscription.changed.set
+                    if self._turnstile.is_wanted:
+                        return head
+                is_waiting_here = self._stays and head.status == "waiting"
+                if not is_waiting_here and await is_at_rest(self._engine, head):
+                    return head
+                if self._follows and self._view.has_left:
                     return head
                 self._engine.raise_problem(self._run.id)
                 with suppress(TimeoutError):
@@ -140,7 +176,9 @@ class Foreground:
 
     async def _watch(self, since: int) -> None:
         async for watched in self._run.watch(since):
-            self._view.show(await watched.whole(self._engine.services.store))
+            whole = await watched.whole(self._engine.services.store)
+            async with self._floor:
+                self._view.show(whole)
             if watched.seq is not None:
                 self._shown = watched.seq
 
@@ -153,25 +191,10 @@ class Foreground:
                 return watcher.result()
             await asyncio.sleep(0.005)
 
-    # ---- signals ------------------------------------------------------------------------------------------------
-
-    def _listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal, number)
-
-    def _on_signal(self, number: int) -> None:
-        if self._signal:
-            # The person insists. What is durable stays so; the next driver finds the rest as after a crash.
-            self._view.rest()
-            os._exit(128 + number)
-        self._signal = number
-        self._signalled.set()
-
 
 async def is_at_rest(engine: Engine, head: Head) -> bool:
     """Ended, or nothing but a person can move it; looks into the children it waits for."""
-    if head.quarantined or head.status in ENDS or head.status == "interrupted":
+    if head.quarantined or head.held or head.status in ENDS or head.status == "interrupted":
         return True
     if head.status == "paused":
         return not engine.drives(head.id)  # running steps finish first
@@ -213,6 +236,7 @@ async def result_of(engine: Engine, run: Run) -> dict[str, Any]:
     """How an execution stands: the last line of `--json`."""
     shown: dict[str, Any] = await run.show()
     result = {key: shown[key] for key in _RESULT_KEYS}
+    result["driven"] = shown["driven"] and not engine.drives(run.id)
     if result["status"] == "completed":
         result["output"] = await run.result()
     asked = await open_requests(engine, run) if result["status"] == "waiting" else []

@@ -26,7 +26,10 @@ from holdfast.engine.wire import planned_steps
 REFRESHES_PER_S = 8
 ROWS_MIN = 5
 NAME_SHARE_MAX = 60  # percent of the width that names may take
-_TOLD = ("task:recovered", "task:resumed", "task:paused", "task:interrupted", "event:received", "plan:extended")
+_TOLD = (
+    "task:recovered", "task:resumed", "task:paused", "task:interrupted", "event:received", "plan:extended",
+    "budget:warned", "budget:exhausted", "budget:raised", "pressure:felt",
+)  # fmt: skip
 
 
 class LiveView:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import os
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.options import AsJson, Id
+from holdfast.cli.filters import ANY, Filters
+from holdfast.cli.options import LIMIT_MAX, AsJson, Id, Limit, spread
 from holdfast.cli.place import (
     bare_engine,
     is_left_alone,
     left_alone,
     liveness_of,
-    open_store,
+    looked_into,
+    now_us,
     settings_of,
     wait_for,
 )
@@ -25,19 +28,20 @@ from holdfast.cli.text import (
     is_terminal,
     json_line,
     local_time,
+    one_line,
     paint,
+    tame,
     terminal_width,
     writable,
 )
-from holdfast.core.errors import NotFound, StoreCorrupted, UsageError
-from holdfast.core.suggest import did_you_mean
+from holdfast.core.errors import StoreCorrupted
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
     from holdfast.engine.run import Run
+    from holdfast.journal.store import Store
     from holdfast.settings import Settings
 
-LIST_MAX = 100_000
 LEFT_ALONE_S = 1.0  # for so long, twice, nobody must drive it before a follower says so
 Since = Annotated[int, typer.Option(min=0, metavar="N", help="Only events after number N.")]
 
@@ -48,72 +52,120 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
+@spread
 def list_(
     context: typer.Context,
-    status: Annotated[list[str] | None, typer.Option(help="Only with this status. Repeatable.")] = None,
-    name: Annotated[str, typer.Option(help="Only of this program.")] = "",
-    owner: Annotated[str, typer.Option(help="Only of this owner.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="At most so many, the newest first.")] = 20,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[WORDS]...", help="Words to find, as --text.")] = None,
+    filters: Filters = ANY,
+    limit: Limit = 20,
+    everywhere: Annotated[bool, typer.Option("--all", help="In all folders where you have run something.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """List executions, newest first.
+    """List executions, newest first: all of them, or those that fit every filter.
+
+    One that was imported counts as new when it came here, whenever it was created; so `@last` is the first of the list.
 
     \b
     Example:
       holdfast list --status waiting --status paused
+      holdfast list --label team=harbour --since 2h tides
+      holdfast list --all
     """
-    for wanted in status or ():
-        if wanted not in STATUS_COLOURS:
-            known = did_you_mean(wanted, STATUS_COLOURS) or f"; there are: {', '.join(STATUS_COLOURS)}"
-            raise UsageError(f'--status: there is no status "{wanted}"{known}')
-    found = wait_for(_heads(settings_of(context), tuple(status or ()), name, owner, limit))
+    filters.check()
+    wanted = " ".join(words or ())
+    settings = settings_of(context)
+
+    def read(settings: Settings) -> Coroutine[Any, Any, list[dict[str, Any]]]:
+        return _heads(settings, filters, wanted, limit + 1, with_folder=everywhere)  # one more: is that all of it?
+
+    if everywhere:
+        from holdfast.cli.everywhere import heads_everywhere
+
+        found = wait_for(heads_everywhere(settings, read, as_json))
+    else:
+        found = wait_for(read(settings))
+    more, found = len(found) > limit, found[:limit]
     if as_json:
         print(json_line(found))
     elif found:
         print("\n".join(_table(found)))
-    else:
-        print("no executions; start one with `holdfast run PLAN`")
+        if not all(
+            head["driven"] or head["held"] or head["quarantined"] for head in found if head["status"] == "running"
+        ):
+            aside("what nobody drives goes on with: holdfast resume ID, or holdfast worker for all of it", as_json)
+    if more:
+        aside(f"there are more; these are the newest {limit}: --limit shows more, filters narrow it down", as_json)
+    if not found and (filters.are_given or wanted):
+        aside(f"no execution matches {f'{filters.as_typed()} {wanted}'.strip()}", as_json)
+    elif not found:
+        aside("no executions; start one with `holdfast run PLAN`", as_json)
     return 0
 
 
 async def _heads(
-    settings: Settings, status: tuple[str, ...], name: str, owner: str, limit: int
+    settings: Settings, filters: Filters, words: str, limit: int, *, with_folder: bool
 ) -> list[dict[str, Any]]:
     """Read with the store alone: a list must come at once."""
     from holdfast.engine.wire import wire_head
-    from holdfast.journal.store import Query
 
-    try:
-        store = open_store(settings)
-    except NotFound:
-        if settings.sources["store"] in ("--store", "HOLDFAST_STORE"):
-            raise
-        return []  # nothing was ever run here
-    try:
-        heads = await store.heads(Query(status=status, name=name, owner=owner, limit=limit))
+    async with looked_into(settings) as store:
+        if store is None:
+            return []  # nothing was ever run here
+        heads = await store.heads(await filters.query(store, now_us(), limit=limit, words=words))
         await store.drivers()  # which lets a database say who of them is alive
-        return [wire_head(head, liveness_of(settings, store).is_dead) for head in heads]
-    finally:
-        await store.close()
+        shown = [wire_head(head, liveness_of(settings, store).is_dead) for head in heads]
+        if not with_folder:
+            return shown
+        return [{**head, "folder": await _folder(store, str(head["id"]), settings)} for head in shown]
+
+
+async def _folder(store: Store, execution_id: str, settings: Settings) -> str:
+    """Where it was started, which may be another worktree than the store's; or the store's, if that is not here."""
+    from holdfast.core.events import TaskCreated
+    from holdfast.journal.log import read_events
+
+    with suppress(StoreCorrupted):
+        for _, event in await read_events(store, execution_id, 0, 1):
+            if isinstance(event, TaskCreated) and _is_here(event.folder):
+                return event.folder
+    return str(settings.root)
+
+
+def _is_here(folder: str) -> bool:
+    return os.path.isdir(folder)
 
 
 def _table(found: Sequence[dict[str, Any]]) -> list[str]:
+    found = tame(list(found))
     at_terminal = is_terminal()
-    rows = [["ID", "STATUS", "STEPS", "CREATED", "NAME", "TITLE"]]
+    has_folders = any("folder" in head for head in found)
+    rows = [["ID", "STATUS", "STEPS", "CREATED", "NAME", *(["FOLDER"] if has_folders else []), "TITLE"]]
     for head in found:
         total = f"/{head['steps_total']}" if head["steps_total"] else ""
-        status = "set aside" if head["quarantined"] else head["status"]
-        about = head["title"] or ""
+        status = "set aside" if head["quarantined"] else "held" if head["held"] else head["status"]
+        about = one_line(head["title"] or "")
+        if head["held"]:
+            about = f"{about} ({head['held']})".strip()
         if head["status"] == "waiting" and head["waiting_for"]:
             about = f"{about} (waits for {', '.join(sorted(set(head['waiting_for'])))})".strip()
+        if head["status"] == "running" and not (head["driven"] or head["held"] or head["quarantined"]):
+            about = f"{about} (nobody drives it)".strip()
         if head["parent_id"]:
             about = f"{about} (child of {_short(head['parent_id'], at_terminal)})".strip()
         identity = _short(head["id"], at_terminal)
         name = f"{writable('↳', '>')} {head['name']}" if head["parent_id"] else head["name"]
         steps = f"{head['steps_ended']}{total}"
-        rows.append([identity, status, steps, local_time(head["created_at"]), name, about])
-    lines = columns(rows, {1: {**STATUS_COLOURS, "set aside": "red"}}, terminal_width() if at_terminal else 0)
+        folder = [_place(head)] if has_folders else []
+        rows.append([identity, status, steps, local_time(head["created_at"]), name, *folder, about])
+    lines = columns(
+        rows, {1: {**STATUS_COLOURS, "set aside": "red", "held": "yellow"}}, terminal_width() if at_terminal else 0
+    )
     return [paint(lines[0], "bold"), *lines[1:]]
+
+
+def _place(head: dict[str, Any]) -> str:
+    """Where it was found: the project's folder, or the database that several may share."""
+    return head["store"] if "://" in head["store"] else head["folder"]
 
 
 def _short(execution_id: str, at_terminal: bool) -> str:
@@ -138,7 +190,7 @@ def show(
 
     async def work() -> dict[str, Any]:
         async with bare_engine(settings) as engine:
-            return await _whole(engine, await engine.find(execution))
+            return await whole(engine, await engine.find(execution))
 
     shown = wait_for(work())
     if as_json:
@@ -150,7 +202,7 @@ def show(
     return 0
 
 
-async def _whole(engine: Engine, run: Run) -> dict[str, Any]:
+async def whole(engine: Engine, run: Run) -> dict[str, Any]:
     """The execution with its large output, and with how its children stand now and what they ask."""
     from holdfast.cli.drive import open_requests
     from holdfast.journal.store import Query
@@ -161,7 +213,7 @@ async def _whole(engine: Engine, run: Run) -> dict[str, Any]:
             shown["output"] = await run.result()
     if not shown["children"]:
         return shown
-    now = {head.id: head.status for head in await engine.list(Query(parent_id=run.id, limit=LIST_MAX))}
+    now = {head.id: head.status for head in await engine.list(Query(parent_id=run.id, limit=LIMIT_MAX))}
     for child in shown["children"]:
         child["status"] = now.get(child["id"], child["status"])
         asked = await open_requests(engine, engine.get(child["id"])) if child["status"] == "waiting" else []
@@ -193,7 +245,7 @@ def events(
             last = (await run.head()).seq
             if not follow and last <= since:
                 return
-            async with _telling_when_left_alone(engine, run, as_json) if follow else nullcontext():
+            async with telling_when_left_alone(engine, run, as_json) if follow else nullcontext():
                 async for watched in run.watch(since):
                     if watched.seq is None:
                         continue
@@ -225,14 +277,14 @@ def watch(context: typer.Context, execution: Id, since: Since = 0, as_json: AsJs
 
         async with bare_engine(settings) as engine:
             run: Run = await engine.find(execution)
-            async with _telling_when_left_alone(engine, run, as_json):
-                return await Foreground(engine, run, view_for(as_json), follows=True).drive(since)
+            async with telling_when_left_alone(engine, run, as_json):
+                return await Foreground(engine, run, view_for(as_json, follows=True), follows=True).drive(since)
 
     return wait_for(work())
 
 
 @asynccontextmanager
-async def _telling_when_left_alone(engine: Engine, run: Run, as_json: bool) -> AsyncGenerator[None]:
+async def telling_when_left_alone(engine: Engine, run: Run, as_json: bool) -> AsyncGenerator[None]:
     """Say once, now or later, that what is being followed does not move because nobody drives it."""
     import asyncio
 

@@ -6,19 +6,44 @@ ever shown as a traceback.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli import commanding, demo, doctor, looking, running, toolbox
+from holdfast.cli import (
+    backing_up,
+    budgeting,
+    candidates,
+    carrying,
+    commanding,
+    completing,
+    configuring,
+    demo,
+    detaching,
+    doctor,
+    finding,
+    logs,
+    looking,
+    rollback,
+    running,
+    service,
+    tidying,
+    toolbox,
+    working,
+    writing,
+)
 from holdfast.cli.place import Flags
 from holdfast.cli.text import json_line, silence
+from holdfast.cli.warning import tell_warnings
 from holdfast.core.errors import HoldfastError, UsageError
 
-_SHARED = ("--store", "--folder", "-C")
+OUTPUT_LOST = 74  # the exit code when what was to be printed could not be; the same number as EX_IOERR of sysexits.h
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+SHARED = ("--store", "--folder", "-C", "--profile")
 
 app = typer.Typer(
     name="holdfast",
@@ -48,14 +73,26 @@ def shared(
     folder: Annotated[
         str | None, typer.Option("--folder", "-C", envvar="HOLDFAST_FOLDER", help="Work as if started in this folder.")
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A profile of the settings file; also HOLDFAST_PROFILE.",
+            autocompletion=candidates.profiles,
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    context.obj = Flags(store=store, folder=folder)
+    context.obj = Flags(store=store, folder=folder, profile=profile)
 
 
-for family in (running, looking, commanding, toolbox, doctor, demo):
+FAMILIES = (
+    running, detaching, working, service, looking, finding, logs, commanding, budgeting, carrying, rollback, writing,
+    toolbox, tidying, backing_up, configuring, completing, doctor, demo,
+)  # fmt: skip
+for family in FAMILIES:
     family.register(app)
 
 
@@ -65,15 +102,19 @@ def main() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         silence()
+    except OSError as error:
+        code = _unwritten(error, as_json=_wants_json(sys.argv[1:]))
     sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
+    as_json = _wants_json(arguments)
+    tell_warnings(as_json)
     try:
         _check_text(arguments)
-        code = app(args=_shared_first(arguments), prog_name="holdfast", standalone_mode=False)
+        first, rest = split_shared(arguments)
+        code = app(args=first + _with_help_last(rest), prog_name="holdfast", standalone_mode=False)
     except HoldfastError as error:
         _tell(str(error), type(error).__name__, as_json)
         return 2 if isinstance(error, UsageError) else 1
@@ -84,16 +125,36 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except Exception as error:
-        message = getattr(error, "format_message", None)
-        if message is None:
+    except OSError as error:
+        if error.filename is not None or error.errno not in UNWRITTEN:
             raise
-        command = getattr(getattr(error, "ctx", None), "command_path", "holdfast")
-        said = message().rstrip(".")
-        joint = " " if said.endswith("?") else "; "
-        _tell(f"{said}{joint}`{command} --help` shows how", UsageError.__name__, as_json)
+        return _unwritten(error, as_json=as_json)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        _tell(_words_of(error), UsageError.__name__, as_json)
         return 2
     return code if isinstance(code, int) else 0
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    return "--json" in takewhile(lambda argument: argument != "--", arguments)
+
+
+def _unwritten(error: OSError, *, as_json: bool) -> int:
+    """The answer found no room, as in `holdfast list > file` on a full disk. What is journaled is not touched by it."""
+    silence()
+    _tell(f"the output cannot be written: {error.strerror}; nothing in the journal is lost", "OutputError", as_json)
+    return OUTPUT_LOST
+
+
+def _words_of(error: Any) -> str:
+    """What the parser says about a command line, with what was probably meant and where to look."""
+    said: str = error.format_message().rstrip(".")
+    if possible := getattr(error, "possibilities", None):
+        said = f"{said.partition(' (')[0]}. Did you mean '{sorted(possible)[0]}'?"
+    command = getattr(getattr(error, "ctx", None), "command_path", "holdfast")
+    return f"{said}{' ' if said.endswith('?') else '; '}`{command} --help` shows how"
 
 
 def _check_text(arguments: Sequence[str]) -> None:
@@ -107,21 +168,21 @@ def _tell(error: str, kind: str, as_json: bool) -> None:
     print(json_line({"error": error, "type": kind}) if as_json else f"holdfast: {error}", file=sys.stderr)
 
 
-def _shared_first(arguments: Sequence[str]) -> list[str]:
-    """The shared options may be given anywhere; the parser wants them before the command."""
+def split_shared(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The shared options may be given anywhere; the parser wants them before the command and the rest."""
     first: list[str] = []
     rest: list[str] = []
     given = iter(arguments)
     for argument in given:
         if argument == "--":
             rest += [argument, *given]
-        elif argument in _SHARED:
+        elif argument in SHARED:
             first += [argument, *(value for value in [next(given, None)] if value is not None)]
-        elif argument.startswith(("--store=", "--folder=")):
+        elif argument.startswith(("--store=", "--folder=", "--profile=")):
             first.append(argument)
         else:
             rest.append(argument)
-    return first + _with_help_last(rest)
+    return first, rest
 
 
 def _with_help_last(arguments: list[str]) -> list[str]:

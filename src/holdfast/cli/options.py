@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
+from holdfast.cli import candidates
 from holdfast.cli.text import parse_value
 from holdfast.core.errors import InputInvalid, UsageError
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="An execution: any unambiguous part at either end, or @last.")]
-Step = Annotated[str, typer.Argument(metavar="STEP", help="The step's path, as `holdfast show` prints it.")]
-AnyStep = Annotated[str, typer.Argument(metavar="[STEP]", help="The step's path; may be left out when only one asks.")]
+MaybeId = Annotated[
+    str,
+    typer.Argument(
+        metavar="[ID]",
+        help="An execution, as elsewhere; or none, and filters for many.",
+        autocompletion=candidates.ids,
+    ),
+]
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="An execution: any unambiguous part at either end, or @last.",
+        autocompletion=candidates.ids,
+    ),
+]
+Step = Annotated[
+    str,
+    typer.Argument(
+        metavar="STEP", help="The step's path, as `holdfast show` prints it.", autocompletion=candidates.steps
+    ),
+]
+AnyStep = Annotated[
+    str,
+    typer.Argument(
+        metavar="[STEP]",
+        help="The step's path; may be left out when only one asks.",
+        autocompletion=candidates.steps,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept in the journal.")]
 With = Annotated[
@@ -23,6 +53,20 @@ With = Annotated[
 Inputs = Annotated[
     list[str] | None, typer.Option("--input", "-i", metavar="K=V", help="An input of the program. Repeatable.")
 ]
+
+LIMIT_MAX = 100_000
+Limit = Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="At most so many, the newest first.")]
+
+
+Replace = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
+
+
+def check_new(path: Path, force: bool) -> None:
+    """Nothing of the user's is overwritten by a slip of the pen."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file in it")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists; name another file, or replace it with --force")
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -42,6 +86,18 @@ def values(texts: Sequence[str] | None, option: str) -> dict[str, Any] | None:
     return {name: parse_value(text) for name, text in found.items()} or None
 
 
+def dollars(text: str | None, option: str) -> float | None:
+    """An amount as somebody typed it; None if nothing was given."""
+    if text is None:
+        return None
+    from holdfast.core.budget import in_usd, read_usd
+
+    try:
+        return in_usd(read_usd(text.removeprefix("$")))
+    except InputInvalid as error:
+        raise InputInvalid(f"{option}: {error}") from None
+
+
 def json_value(text: str, option: str) -> Any:
     try:
         return json.loads(text)
@@ -59,3 +115,36 @@ def read_inputs_file(path: str) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise InputInvalid(f"--inputs {path}: expected a JSON object of names and values")
     return dict(cast("Mapping[str, Any]", found))
+
+
+def spread(command: Callable[..., int]) -> Callable[..., int]:
+    """Let a command take a noun: each field of a parameter that is a dataclass becomes an option of its own."""
+    hints = get_type_hints(command, include_extras=True)
+    nouns: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in nouns:
+            parameters += _options_of(nouns[parameter.name])
+        else:
+            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+
+    def spread_command(**given: Any) -> int:
+        made: dict[str, Any] = {
+            name: noun(**{field.name: given.pop(field.name) for field in dataclasses.fields(noun)})
+            for name, noun in nouns.items()
+        }
+        return command(**given, **made)
+
+    spread_command.__name__, spread_command.__doc__ = command.__name__, command.__doc__
+    spread_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    setattr(spread_command, "__signature__", inspect.Signature(parameters))  # noqa: B010 -- no attribute of functions
+    return spread_command
+
+
+def _options_of(noun: Any) -> list[inspect.Parameter]:
+    types = get_type_hints(noun, include_extras=True)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [
+        inspect.Parameter(field.name, kind, default=field.default, annotation=types[field.name])
+        for field in dataclasses.fields(noun)
+    ]

@@ -6,6 +6,7 @@ Looking and commanding need neither the user's modules nor any tool, so a broken
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import typer
 
+from holdfast.cli.text import aside
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.journal.postgres_address import is_postgres, open_postgres
 
 if TYPE_CHECKING:
     from holdfast.app import Engine
+    from holdfast.cli.stepping import Turnstile
     from holdfast.engine.engine import Engine as BareEngine
+    from holdfast.engine.keeping import Recovery
     from holdfast.journal.liveness import Liveness, LockFiles
     from holdfast.journal.postgres import PostgresStore
     from holdfast.journal.sqlite import SqliteStore
@@ -34,19 +38,29 @@ class Flags(NamedTuple):
 
     store: str | None = None
     folder: str | None = None
+    profile: str | None = None
 
 
-def settings_of(context: typer.Context) -> Settings:
-    """The settings that apply; also moves to the folder given with -C, so that every path means the same."""
+def settings_of(context: typer.Context, *, tell_warnings: bool = True) -> Settings:
+    """The settings that apply in the folder of this command."""
     from holdfast.settings import load_settings
 
+    flags: Flags = context.obj
+    settings = load_settings(enter_folder(context), os.environ, {"store": flags.store}, flags.profile)
+    for warning in settings.warnings if tell_warnings else ():
+        aside(warning, as_json=bool(context.params.get("as_json")))
+    return settings
+
+
+def enter_folder(context: typer.Context) -> Path:
+    """Move to the folder given with -C, so that every path means the same."""
     flags: Flags = context.obj
     if flags.folder is not None:
         try:
             os.chdir(flags.folder)
         except OSError as error:
             raise UsageError(f"--folder {flags.folder}: {error.strerror}; name a folder that exists") from None
-    return load_settings(Path.cwd(), os.environ, {"store": flags.store})
+    return Path.cwd()
 
 
 def wait_for(work: Coroutine[Any, Any, T]) -> T:
@@ -76,7 +90,7 @@ async def bare_engine(settings: Settings, *, with_tools: bool = False) -> AsyncG
     feed = Feed(LiveRing(path.with_name("live.db")) if path else None)
     services = Services(
         store=store, writer=Writer(store), registry=registry, feed=feed, driver="", folder=settings.root, programs={},
-        version=VERSION,
+        version=VERSION, data_folder=settings.data_folder,
     )  # fmt: skip
     services.driver = services.new_id()
     engine = BareEngine(services, liveness_of(settings, store), recover="none")
@@ -88,11 +102,16 @@ async def bare_engine(settings: Settings, *, with_tools: bool = False) -> AsyncG
 
 
 @asynccontextmanager
-async def driving_engine(settings: Settings) -> AsyncGenerator[Engine]:
-    """An engine with everything, that drives what it is given and the children of that."""
+async def driving_engine(
+    settings: Settings, turnstile: Turnstile | None = None, *, recover: Recovery = "family"
+) -> AsyncGenerator[Engine]:
+    """An engine with everything, that drives what it is given and the children of that, or leaves it to others."""
     from holdfast.app import Engine
 
-    async with Engine(settings=settings, recover="family") as engine:
+    engine = Engine(settings=settings, recover=recover)
+    if turnstile is not None:
+        engine.services.programs = turnstile.stand_before(engine.services.programs)
+    async with engine:
         yield engine
 
 
@@ -117,9 +136,33 @@ def open_store(settings: Settings) -> SqliteStore | PostgresStore:
         return open_postgres(settings.store)
     from holdfast.journal.sqlite import SqliteStore
 
+    return SqliteStore(path, may_migrate=lambda: is_alone(settings))
+
+
+def is_alone(settings: Settings, us: str = "") -> bool:
+    """Whether no engine uses the file, but for ours."""
     locks = lock_files(settings)
-    alone = lambda: all(locks.is_dead(driver) for driver in locks.everybody())  # noqa: E731
-    return SqliteStore(path, may_migrate=alone)
+    return all(driver == us or locks.is_dead(driver) for driver in locks.everybody())
+
+
+@asynccontextmanager
+async def looked_into(settings: Settings) -> AsyncGenerator[SqliteStore | PostgresStore | None]:
+    """The store, for looking alone; None where nothing was ever run, unless somebody named one that is not there."""
+    try:
+        store = open_store(settings)
+    except NotFound:
+        if settings.sources["store"] in ("--store", "HOLDFAST_STORE"):
+            raise
+        yield None
+        return
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
 
 
 def liveness_of(settings: Settings, store: SqliteStore | PostgresStore) -> Liveness:
@@ -140,5 +183,8 @@ def is_left_alone(head: Head, is_dead: Callable[[str], bool]) -> bool:
     return not head.driver or is_dead(head.driver)
 
 
-def left_alone(execution_id: str) -> str:
+def left_alone(execution_id: str, held: str = "") -> str:
+    if held:
+        force = "--force accepts that it was recorded elsewhere"
+        return f"it is held: {held}; go on with: holdfast resume {execution_id} ({force})"
     return f"nobody is driving it now; go on with: holdfast resume {execution_id}"

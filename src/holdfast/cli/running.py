@@ -9,18 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.options import AsJson, Id, Inputs, pairs, read_inputs_file
+from holdfast.cli import candidates
+from holdfast.cli.bulk import ONE, Selection, do_many
+from holdfast.cli.detaching import Detach, check_detachable, detach
+from holdfast.cli.going_on import resuming, retrying
+from holdfast.cli.options import AsJson, Id, Inputs, MaybeId, Why, dollars, pairs, read_inputs_file, spread
 from holdfast.cli.place import driving_engine, existing_store, settings_of, wait_for
 from holdfast.cli.text import count, is_terminal, json_line
-from holdfast.core.errors import InputInvalid
+from holdfast.core.errors import InputInvalid, Refused, UsageError
 
 if TYPE_CHECKING:
     from holdfast.app import Engine
+    from holdfast.cli.stepping import Turnstile
+    from holdfast.engine.keeping import Recovery
     from holdfast.engine.run import Run
     from holdfast.journal.store import Head
+    from holdfast.programs.prepare import Preparer
     from holdfast.settings import Settings
 
 PLAN_ENDINGS = (".yaml", ".yml", ".json")
+OneByOne = Annotated[bool, typer.Option("--step", help="Ask at the terminal before each step.")]
 NoAsk = Annotated[bool, typer.Option("--no-ask", help="Do not ask at the terminal; exit 3 when a person is needed.")]
 
 
@@ -31,15 +39,25 @@ def register(app: typer.Typer) -> None:
 
 def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
     context: typer.Context,
-    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A plan file, or the name of a function.")],
+    program: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROGRAM", help="A plan file, or the name of a function.", autocompletion=candidates.programs
+        ),
+    ],
     given: Inputs = None,
     inputs_file: Annotated[str, typer.Option("--inputs", metavar="FILE", help="Inputs as a JSON object.")] = "",
     key: Annotated[str, typer.Option(help="The same key again means the same execution.")] = "",
     owner: Annotated[str, typer.Option(help="Whom it belongs to.")] = "",
     title: Annotated[str, typer.Option(help="A title in place of the program's own.")] = "",
     label: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A label. Repeatable.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="USD", help="What it may spend, in US dollars.")] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Hand it in without starting it.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Only check it; start nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, with which arguments.")] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Ask every tool anew.")] = False,
+    step: OneByOne = False,
+    detached: Detach = False,
     as_json: AsJson = False,
     no_ask: NoAsk = False,
 ) -> int:
@@ -51,76 +69,137 @@ def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
     \b
     Example:
       holdfast run report.yaml -i topic=tides
-      holdfast run report.yaml --check
+      holdfast run report.yaml -i topic=tides --dry-run
+      holdfast run report.yaml --detach
     """
     settings = settings_of(context)
     labels = pairs(label, "--label")
+    spendable = dollars(budget, "--budget")
+    subject = locate(program, settings)
+    from_file = read_inputs_file(inputs_file) if inputs_file else {}
+    if detached:
+        check_detachable(settings, starts=not (hold or check or dry_run), asks=step)
+    if check or dry_run:
+        from holdfast.app import preparer_of
+        from holdfast.cli.dry import look_ahead
+
+        preparer = preparer_of(settings)  # no engine: looking leaves no journal behind
+        inputs = {**from_file, **typed_inputs(preparer, subject, given)}
+        return look_ahead(preparer, subject, inputs, dry_run=dry_run, as_json=as_json)
+    turnstile = _turnstile(step, no_ask or as_json)
 
     async def work() -> int:
-        async with driving_engine(settings) as engine:
-            subject = locate(program, settings)
-            inputs = {**(read_inputs_file(inputs_file) if inputs_file else {}), **typed_inputs(engine, subject, given)}
-            if check:
-                return _tell_checked(await engine.check(subject, inputs=inputs), program, as_json)
+        async with driving_engine(settings, turnstile, recover=_recovery(detached)) as engine:
+            inputs = {**from_file, **typed_inputs(engine.preparer, subject, given)}
             started = await engine.start(
-                subject, inputs=inputs, owner=owner, key=key, title=title, labels=labels, hold=hold
-            )
+                subject, inputs=inputs, owner=owner, key=key, title=title, labels=labels, hold=hold, budget=spendable,
+                cache=not no_cache,
+            )  # fmt: skip
             if hold:
                 return _tell_held(started.id, as_json)
-            return await _drive(engine, started, as_json=as_json, no_ask=no_ask)
+            if detached:
+                return await detach(engine, started, as_json)
+            return await _drive(engine, started, as_json=as_json, no_ask=no_ask, turnstile=turnstile)
 
     return wait_for(work())
 
 
-def resume(
+@spread
+def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
     context: typer.Context,
-    execution: Id,
+    execution: MaybeId = "",
+    file: Annotated[
+        str, typer.Option("--from", metavar="FILE", help="Import it from a file first, unless it is here.")
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Go on though tools, folder or version have changed.")] = False,
+    step: OneByOne = False,
+    detached: Detach = False,
+    why: Why = "",
+    selection: Selection = ONE,
     as_json: AsJson = False,
     no_ask: NoAsk = False,
 ) -> int:
     """Go on with an execution: paused, interrupted, waiting, or left behind by a process that died.
 
+    With filters, all that are held and fit are let go on; they are driven by the engines that run, not by this command.
+
     \b
     Example:
       holdfast resume @last
+      holdfast resume --from report.json --force
+      holdfast resume --status paused --label team=harbour
+      holdfast resume @last --detach
     """
     settings = settings_of(context)
-    existing_store(settings)
+    if file and execution:
+        raise UsageError("say what to resume: the id of an execution, or --from FILE, and not both")
+    if not file:
+        many = selection.is_meant(execution)
+        existing_store(settings)
+        if many:
+            if force:
+                raise UsageError("--force goes with the ID of one execution")
+            return do_many(settings, resuming(why), selection, execution, as_json=as_json)
+    turnstile = _turnstile(step, no_ask or as_json)
+    if detached:
+        check_detachable(settings, starts=True, asks=step)
 
     async def work() -> int:
-        async with driving_engine(settings) as engine:
-            found = await engine.find(execution)
+        from holdfast.core.execution import steps_ended
+
+        async with driving_engine(settings, turnstile, recover=_recovery(detached)) as engine:
+            found = engine.get((await engine.restore(file, force=force)).id) if file else await engine.find(execution)
             since = (await found.head()).seq
-            await engine.resume(found.id, force=force)
+            await engine.resume(found.id, why=why, force=force)
+            if detached:
+                return await detach(engine, found, as_json)
             head = await found.head()
-            note = f"going on with {head.title or head.name} ({head.id}), {_recorded(head)} in the journal"
-            return await _drive(engine, found, since=since, note=note, as_json=as_json, no_ask=no_ask)
+            recorded = _recorded(head, steps_ended(await found.state()))
+            note = f"going on with {head.title or head.name} ({head.id}), {recorded} in the journal"
+            return await _drive(
+                engine, found, since=since, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile
+            )
 
     return wait_for(work())
 
 
-def retry(  # noqa: PLR0917 -- one parameter per option
+@spread
+def retry(  # noqa: PLR0913, PLR0917 -- one parameter per option
     context: typer.Context,
-    execution: Id,
-    from_step: Annotated[str, typer.Option("--from", metavar="STEP", help="Run again from this step on.")] = "",
+    execution: MaybeId = "",
+    from_step: Annotated[
+        str,
+        typer.Option("--from", metavar="STEP", help="Run again from this step on.", autocompletion=candidates.steps),
+    ] = "",
     plan: Annotated[str, typer.Option(metavar="FILE", help="A corrected plan to go on with.")] = "",
     given: Inputs = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="With filters: also what was retried or forked before.")
+    ] = False,
+    selection: Selection = ONE,
     as_json: AsJson = False,
     no_ask: NoAsk = False,
 ) -> int:
     """Run again what did not complete, as a new execution that keeps what did.
 
+    With filters, all that fit are handed in again, but not what was retried before; they are driven by the engines that
+    run, not by this command.
+
     \b
     Example:
       holdfast retry @last
       holdfast retry @last --from publish --plan report.yaml
+      holdfast retry --failed-step publish --since 1d
     """
     settings = settings_of(context)
+    if selection.is_meant(execution):
+        if from_step or plan or given:
+            raise UsageError("--from, --plan and -i go with the ID of one execution")
+        return do_many(settings, retrying(again=again), selection, execution, as_json=as_json)
 
     async def start(engine: Engine, found: Run) -> Run:
         subject = locate(plan, settings) if plan else None
-        inputs = typed_inputs(engine, subject or await _program_of(found), given)
+        inputs = typed_inputs(engine.preparer, subject or await _program_of(found), given)
         return await engine.retry(found.id, from_step=from_step, program=subject, inputs=inputs)
 
     return _drive_new(settings, execution, start, as_json=as_json, no_ask=no_ask)
@@ -129,7 +208,9 @@ def retry(  # noqa: PLR0917 -- one parameter per option
 def fork(
     context: typer.Context,
     execution: Id,
-    at: Annotated[str, typer.Option(metavar="STEP", help="Keep what was done before this step.")] = "",
+    at: Annotated[
+        str, typer.Option(metavar="STEP", help="Keep what was done before this step.", autocompletion=candidates.steps)
+    ] = "",
     as_json: AsJson = False,
     no_ask: NoAsk = False,
 ) -> int:
@@ -147,6 +228,11 @@ def fork(
 
 
 # ---- driving -------------------------------------------------------------------------------------------------------
+
+
+def _recovery(detached: bool) -> Recovery:
+    """A process that detaches leaves everything to the one it starts."""
+    return "nothing" if detached else "family"
 
 
 def _drive_new(
@@ -193,25 +279,47 @@ async def _kept(engine: Engine, run: Run) -> tuple[int, int]:
     return last, sum(map(is_outermost, completed))
 
 
-async def _drive(engine: Engine, run: Run, *, as_json: bool, no_ask: bool, since: int = 0, note: str = "") -> int:
+def _turnstile(wanted: bool, is_blind: bool) -> Turnstile | None:
+    """Where every step is held until the person lets it through, if they want that and can be asked."""
+    if not wanted:
+        return None
+    from holdfast.cli.stepping import Turnstile, refuse_without_terminal
+
+    refuse_without_terminal(is_blind)
+    return Turnstile()
+
+
+async def _drive(
+    engine: Engine,
+    run: Run,
+    *,
+    as_json: bool,
+    no_ask: bool,
+    since: int = 0,
+    note: str = "",
+    turnstile: Turnstile | None = None,
+) -> int:
     from holdfast.cli.drive import Foreground
     from holdfast.cli.views import view_for
 
     view = view_for(as_json)
     head = await run.head()
     follows = head.driver not in ("", engine.services.driver) and not engine.is_dead(head.driver)
+    if follows and turnstile is not None:
+        raise Refused(f"another process drives {run.id}, and --step can only hold what this one drives")
     if follows:
         view.note(f"another process drives {run.id}; following it{_should_it_be_dead(engine)}")
     elif note:
         view.note(note)
     asks = not (no_ask or as_json or follows) and is_terminal() and is_terminal(sys.stdin)
-    return await Foreground(engine, run, view, asks=asks, follows=follows).drive(since)
+    return await Foreground(engine, run, view, asks=asks, follows=follows, turnstile=turnstile).drive(since)
 
 
-def _recorded(head: Head) -> str:
+def _recorded(head: Head, ended: int) -> str:
+    """The steps of the plan itself; of one that is nothing but a `for_each`, all that `ended` inside of it."""
     if head.total > 1:
         return f"{head.ended} of {head.total} steps are"
-    return "1 step is" if head.ended == 1 else f"{head.ended} steps are"
+    return "1 step is" if ended == 1 else f"{ended} steps are"
 
 
 def _should_it_be_dead(engine: Engine) -> str:
@@ -231,14 +339,14 @@ def locate(program: str, settings: Settings) -> str:
     return str(path.relative_to(settings.root)) if path.is_relative_to(settings.root) else str(path)
 
 
-def typed_inputs(engine: Engine, subject: str | Mapping[str, Any], given: list[str] | None) -> dict[str, Any]:
+def typed_inputs(preparer: Preparer, subject: str | Mapping[str, Any], given: list[str] | None) -> dict[str, Any]:
     """`-i` texts as the types the program declares; every mistake at once."""
     from holdfast.core.inputs import parse_cli_input
 
     texts = pairs(given, "-i")
     if not texts:
         return {}
-    specs = _input_specs(engine, subject)
+    specs = preparer.inputs_of(subject)
     found: dict[str, Any] = {}
     problems: list[str] = []
     for name, text in texts.items():
@@ -251,38 +359,11 @@ def typed_inputs(engine: Engine, subject: str | Mapping[str, Any], given: list[s
     return found
 
 
-def _input_specs(engine: Engine, subject: str | Mapping[str, Any]) -> dict[str, Any]:
-    from holdfast.core.inputs import InputSpec
-    from holdfast.programs.prepare import read_document
-
-    if isinstance(subject, Mapping):
-        return engine.preparer.read(dict(subject), check_tools=False).inputs
-    if subject.endswith(PLAN_ENDINGS):
-        path = engine.settings.root / subject
-        return engine.preparer.read(read_document(path), check_tools=True, name=path.stem).inputs
-    if subject not in engine.services.registry.function_names():
-        return {}  # refused by the engine, which knows all names
-    schema: dict[str, Any] = engine.services.registry.function(subject).signature.schema()
-    # A text stays a text for `str`; anything else is read as JSON and checked by the function's own types.
-    return {
-        name: InputSpec(type="string" if described.get("type") == "string" else "any")
-        for name, described in schema.get("properties", {}).items()
-    }
-
-
 async def _program_of(run: Run) -> str | Mapping[str, Any]:
     import msgspec
 
     program = (await run.state()).facts().program
     return msgspec.json.decode(program.source) if program.kind == "plan" else program.name
-
-
-def _tell_checked(unmet: list[str], program: str, as_json: bool) -> int:
-    if as_json:
-        print(json_line({"ok": not unmet, "unmet": unmet}))
-    else:
-        print("\n".join(unmet) or f"{program} is in order; nothing was started")
-    return 1 if unmet else 0
 
 
 def _tell_held(execution_id: str, as_json: bool) -> int:

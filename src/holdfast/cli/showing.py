@@ -8,24 +8,31 @@ from typing import Any
 
 from holdfast.cli.story import failure_lines, request_lines, waiting_for
 from holdfast.cli.text import (
+    count,
     distance,
     duration,
     local_time,
     mark,
     moment,
+    one_line,
     output_line,
     paint,
     status_word,
+    tame,
+    usd,
     value,
     writable,
 )
 from holdfast.cli.tree import TELLING, TELLING_MAX, TOGETHER_MAX, fold_items, label, tree
+from holdfast.core.execution import parent_of
+from holdfast.core.resources import say_size
 
 Wired = Mapping[str, Any]
 
 
 def page_of(shown: Wired, *, everything: bool = False) -> list[str]:
     """Many items of one `for_each` and many children are counted instead of shown, unless `everything` is wanted."""
+    shown = tame(dict(shown))
     lines = [*_heading(shown), "", *_steps(shown, everything)]
     if shown["children"]:
         lines += ["", paint("children", "bold"), *_children(shown["children"], everything)]
@@ -43,7 +50,7 @@ def page_of(shown: Wired, *, everything: bool = False) -> list[str]:
 
 
 def _heading(shown: Wired) -> list[str]:
-    name = shown["title"] or shown["name"]
+    name = one_line(shown["title"] or shown["name"])
     lines = [paint(name, "bold") + (f"  ({shown['name']})" if shown["title"] else "")]
     status = status_word(shown["status"])
     if shown["status"] == "waiting":
@@ -53,9 +60,13 @@ def _heading(shown: Wired) -> list[str]:
     facts = [("id", shown["id"]), ("status", status)]
     if shown["quarantined"]:
         facts.append(("set aside", f"{shown['quarantined']}; run `holdfast doctor`"))
+    if shown["held"]:
+        facts.append(("held", f"{shown['held']}; nobody drives it before `holdfast resume`"))
     facts.append(("started", _times(shown)))
     if shown["steps_total"]:
-        facts.append(("steps", f"{shown['steps_ended']} of {shown['steps_total']} ({shown['percent']:.0f}%)"))
+        facts.append(("steps", _progress(shown)))
+    if shown["spend"]["usd"] is not None or shown["spend"]["limit"] is not None:
+        facts.append(("spent", _spent(shown["spend"])))
     if shown["inputs"]:
         facts.append(("inputs", value(shown["inputs"])))
     if shown["owner"]:
@@ -70,6 +81,23 @@ def _heading(shown: Wired) -> list[str]:
         times = "once" if shown["recoveries"] == 1 else f"{shown['recoveries']} times"
         facts.append(("taken over", f"{times}, after its process died"))
     return lines + [f"  {name:<12} {text}" for name, text in facts]
+
+
+def _progress(shown: Wired) -> str:
+    """How far it is; of one that ended otherwise, how its own steps ended."""
+    if shown["status"] not in ("failed", "stopped"):
+        return f"{shown['steps_ended']} of {shown['steps_total']} ({shown['percent']:.0f}%)"
+    own = [step["status"] for step in shown["steps"] if not parent_of(step["path"])]
+    ends = ", ".join(f"{own.count(end)} {end}" for end in ("completed", "failed", "skipped") if end in own)
+    return f"{ends or '0 completed'}, of {shown['steps_total']}"
+
+
+def _spent(spend: Wired) -> str:
+    limit = f" of {usd(spend['limit'])}" if spend["limit"] is not None else ""
+    told = usd(spend["usd"]) if spend["usd"] is not None else "unknown"
+    more = [f"{usd(spend['reserved'])} reserved"] if spend["reserved"] else []
+    more += [f"{count(spend['unknown'], 'amount')} estimated"] if spend["unknown"] else []
+    return f"{told}{limit}" + (f" ({', '.join(more)})" if more else "")
 
 
 def _times(shown: Wired) -> str:
@@ -116,11 +144,13 @@ def _counted(what: str, statuses: Counter[str]) -> str:
 def _about(step: Wired) -> str:
     parts: list[str] = [step["status"] if step["status"] not in ("completed",) else ""]
     if step["kind"] in ("tool", "code"):
-        parts.append(step["tool"])
+        parts.append(f"{step['tool']}, its fallback" if step["fallback"] else step["tool"])
     elif step["percent"] is not None:
         parts.append(f"{step['kind']} {step['percent']:.0f}%")
     if step["duration_s"] is not None:
         parts.append(duration(step["duration_s"]))
+    if step["used"]:
+        parts.append(_used(step["used"]))
     if step["attempts"] > 1:
         parts.append(f"{step['attempts']} attempts")
     if step["cached"]:
@@ -134,10 +164,19 @@ def _about(step: Wired) -> str:
     return ", ".join(part for part in parts if part) + _because(step)
 
 
+def _used(used: Wired) -> str:
+    """Of the machine: what takes time and what takes room; `--json` has the rest."""
+    parts = [f"{used['cpu_s']:.1f} s CPU"] if used.get("cpu_s") is not None else []
+    parts += [say_size(used["memory_bytes"])] if used.get("memory_bytes") is not None else []
+    return ", ".join(parts)
+
+
 def _because(step: Wired) -> str:
     if step["failure"] and step["status"] in ("failed", "retrying", "waiting"):
         lived_with = " (not critical)" if step["status"] == "failed" and not step["critical"] else ""
-        return f"{lived_with}: {value(step['failure']['message'])}"
+        place = f" (at {step['failure']['place']})" if step["failure"]["place"] else ""
+        what, _, said = str(step["failure"]["message"]).partition("\n")  # a command's failure, and what it printed
+        return f"{lived_with}: {value(what)}{place}" + (f"; it said: {value(said)}" if said.strip() else "")
     return f": {step['reason']}" if step["reason"] and step["status"] in ("skipped", "in_doubt") else ""
 
 

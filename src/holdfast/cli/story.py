@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from holdfast.cli.text import distance, duration, value
+from holdfast.cli.answers import fields_of, prompt_of
+from holdfast.cli.text import count, distance, duration, one_line, tame, usd, value
+from holdfast.core.cards import CATEGORY_WORDS, HAPPENED_WORDS, choices_after, choices_of
 from holdfast.core.commands import REASON_WORDS
 
 Wired = Mapping[str, Any]
 
-_REMEDY_WORDS = {
-    "done": "it did happen: go on (--output JSON gives its output)",
-    "again": "run it again (--with k=v changes an argument)",
-    "skip": "go on without it",
-    "fallback": "run its fallback instead",
-    "fail": "let it fail",
-}
-_NOT_MENDED_BY_REPEATING = ("logic", "configuration")
 _WAITING_WORDS = {**REASON_WORDS, "question": "an answer"}
 
 
@@ -31,8 +26,12 @@ def waiting_for(reasons: Iterable[Wired], since: str | None = None) -> str:
     parts: list[str] = []
     for reason in reasons:
         words = _WAITING_WORDS.get(reason["kind"], reason["kind"])
-        name = reason["name"] if reason["kind"] == "event" else reason["path"]
-        due = f" {distance(reason['due_at'], since)}" if reason["kind"] == "timer" and reason.get("due_at") else ""
+        kind, name = reason["kind"], reason["path"]
+        if kind == "event":
+            name = reason["name"]
+        elif kind in ("limit", "breaker"):
+            name = f"{reason['name']}, for {reason['path']}"
+        due = f" {distance(reason['due_at'], since)}" if kind in ("timer", "breaker") and reason.get("due_at") else ""
         parts.append(f"{words}{f' ({name})' if name else ''}{due}")
     return " and ".join(parts) or "nothing"
 
@@ -45,7 +44,8 @@ def _started(event: Wired) -> str:
 def _step_started(event: Wired) -> str:
     again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
     if event["kind"] in ("tool", "code"):
-        return f"{event['path']}: started ({event['tool']}{again})"
+        other = ", its fallback" if event["fallback"] else ""
+        return f"{event['path']}: started ({event['tool']}{other}{again})"
     inside = f" ({event['total']} steps)" if event["total"] else ""
     return f"{event['path']}: started{inside}"
 
@@ -53,6 +53,8 @@ def _step_started(event: Wired) -> str:
 def _step_completed(event: Wired) -> str:
     took = f" in {duration(event['duration_s'])}" if event.get("duration_s") is not None else ""
     how = " from the cache" if event["cached"] else f" with {event['tool']}" if event["tool"] else ""
+    if event["verified"]:
+        took, how = "", ": it was in doubt, and the tool's own check found that it happened"
     return f"{event['path']}: completed{took}{how}{_by(event)}"
 
 
@@ -76,8 +78,13 @@ def _asked(event: Wired) -> str:
     return f"{request['path']}: asks for {_words_for(request)}: {value(request['message'])}"
 
 
+def _exhausted(event: Wired) -> str:
+    left = f"{usd(max(0.0, event['room_usd']))} of {usd(event['limit_usd'])} are left"
+    return f"{event['path']}: the budget is exhausted: {left}, and {usd(event['needed_usd'])} may be needed"
+
+
 _LINES: dict[str, Callable[[Wired], str]] = {
-    "task:created": lambda e: f"{e['title'] or e['program']['name']} is execution {e['task_id']}",
+    "task:created": lambda e: f"{one_line(e['title'] or e['program']['name'])} is execution {e['task_id']}",
     "task:started": _started,
     "task:recovered": lambda _: "taken over: the process that drove it is gone",
     "task:waiting": lambda e: f"waiting for {waiting_for(e['reasons'], e['at'])}",
@@ -94,9 +101,10 @@ _LINES: dict[str, Callable[[Wired], str]] = {
     "step:failed": _step_failed,
     "step:retrying": _step_retrying,
     "step:skipped": lambda e: f"{e['path']}: skipped: {e['reason']}",
-    "step:interrupted": lambda e: f"{e['path']}: interrupted",
+    "step:interrupted": lambda e: f"{e['path']}: {'lost with its process' if e.get('lost') else 'interrupted'}",
     "step:in_doubt": lambda e: f"{e['path']}: in doubt: {e['why']}",
     "step:noted": lambda e: f"{e['path']}: noted {value(e['data'])}",
+    "step:logged": lambda e: f"{e['path']}: said {count(e['lines'], 'line')}",
     "step:diverged": lambda e: f"{e['path']}: the recorded outcome counts, though it would be called otherwise today",
     "approval:requested": _asked,
     "approval:granted": lambda e: f"{_path_of(e)}: approved{_by(e)}",
@@ -104,9 +112,14 @@ _LINES: dict[str, Callable[[Wired], str]] = {
     "approval:expired": lambda e: f"{_path_of(e)}: nobody approved it in time",
     "request:opened": _asked,
     "request:answered": lambda e: f"{_path_of(e)}: {e['remedy']}{_by(e)}",
+    "budget:warned": lambda e: f"{usd(e['settled_usd'])} of {usd(e['limit_usd'])} are spent",
+    "budget:exhausted": _exhausted,
+    "budget:raised": lambda e: f"the budget is {usd(e['limit_usd'])} now{_by(e)}",
+    "pressure:felt": lambda e: f"{e['path']}: waits, because the machine is under pressure: {e['why']}",
     "event:received": lambda e: f"received {e['name']}{_by(e)}",
     "child:started": lambda e: f"{e['path']}: started child {e['child_id']}",
     "child:ended": lambda e: f"{e['path']}: its child {e['status']}",
+    "checkpoint:saved": lambda e: f"saved up to event {e['through']} in {e['file']}",
     "plan:extended": lambda e: f"extended by {e['count']} steps{_by(e)}",
 }
 
@@ -117,53 +130,80 @@ def _path_of(event: Wired) -> str:
 
 def line_of(event: Wired) -> str:
     """A durable event in one line. An event without words of its own is shown by its name."""
+    event = tame(dict(event))
     write = _LINES.get(event["type"])
     return write(event) if write else event["type"]
 
 
 def commands_for(request: Wired, execution_id: str) -> list[tuple[str, str]]:
     """What a person can type to settle a request, each with what it means."""
-    path = request["path"]
-    match request["kind"]:
-        case "approval":
-            return [
-                (f"holdfast approve {execution_id} {path}", "yes"),
-                (f'holdfast deny {execution_id} {path} --why "…"', "no"),
-            ]
-        case "question":
-            return [(f"holdfast answer {execution_id} {path} 'TEXT OR JSON'", "")]
-        case _:
-            return [
-                (f"holdfast resolve {execution_id} {path} --{remedy}", _REMEDY_WORDS.get(remedy, ""))
-                for remedy in request["remedies"]
-            ]
+    fields = fields_of(request) or {}
+    choices = choices_of(request["kind"], request["path"], tuple(request["remedies"]), execution_id, tuple(fields))
+    return [(choice.command, choice.meaning) for choice in choices]
 
 
 def request_lines(request: Wired, execution_id: str) -> list[str]:
     """An open request with everything needed to decide, and how to."""
+    request = tame(dict(request))
     first, *rest = request["message"].splitlines() or [""]
     lines = [f"{request['path']} asks for {_words_for(request)}: {first}", *(f"  {line.strip()}" for line in rest)]
     if request["tool"]:
         lines.append(f"  would run: {request['tool']} {value(request['arguments'])}")
     if request["kind"] == "question" and request["schema"]:
-        lines.append(f"  expected: {value(request['schema'])}")
+        lines += _expected_lines(request["schema"])
+    lines += _stakes(request)
     if request["expires_at"]:
-        lines.append(f"  expires {distance(request['expires_at'])}, and silence is a no")
+        lines.append(f"  expires {distance(request['expires_at'])}, and {_silence(request)}")
     typed = commands_for(request, execution_id)
     width = max(len(command) for command, _ in typed)
     lines += [f"  {command.ljust(width)}  {f'# {words}' if words else ''}".rstrip() for command, words in typed]
     return lines
 
 
+def _expected_lines(schema: Wired) -> list[str]:
+    fields = schema.get("fields")
+    if fields is None:
+        return [f"  expected: {value(schema)}"]
+    return [f"  {prompt_of(name, field).removesuffix(': ')}" for name, field in fields.items()]
+
+
+def _silence(request: Wired) -> str:
+    if request["kind"] != "question":
+        return "silence is a no"
+    schema: Wired = request["schema"] or {}
+    return "silence takes the defaults" if schema.get("on_expiry") else "silence fails the step"
+
+
 def failure_lines(shown: Wired) -> list[str]:
     """Of a failed execution: what happened, what it affects, what can be done now."""
+    shown = tame(dict(shown))
     failure = shown["failure"]
     where = f" at step {shown['failed_step']}" if shown.get("failed_step") else ""
     first, *rest = failure["message"].splitlines() or [""]
-    lines = [f"what happened: {first}{where} ({failure['category']})", *(f"  {line.strip()}" for line in rest)]
+    lines = [
+        f"what happened: {first.removesuffix(';')}{where} ({failure['category']})",
+        *(f"  {line.strip()}" for line in rest),
+    ]
+    if failure.get("place"):
+        log = f"holdfast logs {shown['id']}" + (f" {shlex.quote(shown['failed_step'])}" if where else "")
+        lines.append(f"where: {failure['place']}; the whole trace: {log}")
     if failure["affects"]:
         lines.append(f"what it affects: {', '.join(failure['affects'])} did not run")
-    lines.append(f"what can be done now: holdfast retry {shown['id']}    # keeps what completed, runs the rest again")
-    if failure["category"] in _NOT_MENDED_BY_REPEATING and shown["kind"] == "plan":
-        lines.append(f"or, if the plan is wrong: holdfast retry {shown['id']} --plan FILE    # with a corrected plan")
+    first_choice, *others = choices_after(failure["category"], shown["kind"], shown["id"])
+    lines.append(f"what can be done now: {first_choice.command}    # {first_choice.meaning}")
+    lines += [f"or, if the plan is wrong: {choice.command}    # {choice.meaning}" for choice in others]
+    return lines
+
+
+def _stakes(request: Wired) -> list[str]:
+    """What is known of a failure, and which steps hang on the answer."""
+    failure = request.get("failure")
+    lines: list[str] = []
+    if failure:
+        known = f"{CATEGORY_WORDS[failure['category']]}; {HAPPENED_WORDS[failure['happened']]}"
+        lines.append(f"  what is known: {known} ({failure['category']})")
+        lines += [f"  where: {failure['place']}"] if failure.get("place") else []
+    affected = request.get("affects") or (failure["affects"] if failure else ())
+    if affected:
+        lines.append(f"  what hangs on it: {', '.join(affected)}")
     return lines

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 VALUE_CHARS_MAX = 200  # of a value shown inside a line; `--json` shows all of it
+_COMMANDING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # control characters but tab and new line
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 
 STEP_MARKS = {
@@ -39,6 +41,13 @@ STATUS_COLOURS = {
 }
 
 
+def usd(amount: float) -> str:
+    """Dollars for people, as core/budget.py writes them."""
+    from holdfast.core.budget import MICROS, say_usd
+
+    return say_usd(round(amount * MICROS))
+
+
 def is_terminal(stream: TextIO | None = None) -> bool:
     wanted = stream or sys.stdout
     return wanted.isatty() and os.environ.get("TERM") != "dumb"
@@ -64,6 +73,23 @@ def writable(sign: str, plain: str) -> str:
     except UnicodeEncodeError:
         return plain
     return sign
+
+
+def tame(data: Any) -> Any:
+    """The same without characters that would command a terminal: titles, outputs and errors are not ours, and an
+    execution may come from a stranger's file."""
+    if isinstance(data, str):
+        return _COMMANDING.sub("�", data) if _COMMANDING.search(data) else data
+    if isinstance(data, dict):
+        return {tame(key): tame(item) for key, item in cast("dict[Any, Any]", data).items()}
+    if isinstance(data, list):
+        return [tame(item) for item in cast("list[Any]", data)]
+    return data
+
+
+def one_line(text: str) -> str:
+    """A title on one line, whatever it holds: a second one could pretend to be another execution's."""
+    return " ".join(text.split())
 
 
 def status_word(status: str) -> str:
@@ -100,6 +126,8 @@ def distance(text: str | None, since: str | None = None) -> str:
     if at is None:
         return ""
     seconds = (at - (moment(since) or datetime.now(UTC))).total_seconds()
+    if abs(seconds) < 0.001:
+        return "now"
     return f"in {duration(seconds)}" if seconds > 0 else f"{duration(-seconds)} ago"
 
 
@@ -120,6 +148,14 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def size(number: int) -> str:
+    """Bytes for people."""
+    for unit, factor in (("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)):
+        if number >= factor:
+            return f"{number / factor:.1f} {unit}"
+    return f"{number} bytes"
+
+
 def parse_value(text: str) -> Any:
     """What a person typed: JSON if it is JSON, and the text itself if not."""
     try:
@@ -137,21 +173,25 @@ def json_line(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(", ", ": "))
 
 
+COLUMN_CHARS_MAX = 80
+
+
 def columns(rows: list[list[str]], styles: dict[int, dict[str, str]] | None = None, width: int = 0) -> list[str]:
     """Rows as aligned columns, cut to `width` if there is one. `styles` colours a column's words."""
     if not rows:
         return []
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    # One long value does not push everybody else's next column away: its own line is longer, that is all.
+    widths = [min(COLUMN_CHARS_MAX, max(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
     lines: list[str] = []
     for row in rows:
         line, used = "", 0
         for i, cell in enumerate(row):
             last = i == len(row) - 1
             shown = cell if not width or used + len(cell) <= width else cell[: max(0, width - used - 1)] + "…"
-            pad = "" if last else " " * (widths[i] - len(shown) + 2)
+            pad = "" if last else " " * max(2, widths[i] - len(shown) + 2)
             style = (styles or {}).get(i, {}).get(cell)
             line += (paint(shown, style) if style else shown) + pad
-            used += widths[i] + 2
+            used += max(widths[i], len(shown)) + 2
             if width and used >= width:
                 break
         lines.append(line.rstrip())

@@ -9,10 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast.cli.story import failure_lines, line_of, request_lines
-from holdfast.cli.text import aside, duration, json_line, moment, output_line, silence, status_word
+from holdfast.cli.text import aside, count, duration, json_line, moment, output_line, silence, status_word, tame
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution
 from holdfast.engine.feed import Watched
+from holdfast.tools.logbook import HEARD
+
+SHOWN_BYTES = 64 * 1024  # of what one step says, at once; a flood would bury everything else
+SHOWN_BYTES_S = 16 * 1024  # and a second after that; `holdfast logs` has more of it
 
 
 class View(Protocol):
@@ -88,17 +92,39 @@ class JsonView:
 
 
 class PlainView:
-    """One line per event; what tools say is indented below."""
+    """One line per event; what tools say is indented below. What they print is there already if they run here."""
 
-    def begin(self, state: Execution) -> None: ...
+    def __init__(self, *, follows: bool = False) -> None:
+        self._follows = follows
+        self._programs: set[str] = set()  # steps that run a program of its own, whose output is nowhere else
+        self._rooms: dict[str, _Room] = {}
+        self._id = "@last"
+
+    def begin(self, state: Execution) -> None:
+        self._id = state.id
 
     def show(self, watched: Watched) -> None:
         event = watched.event
+        if isinstance(event, ev.StepStarted) and event.tool.startswith("shell."):
+            self._programs.add(event.path)
         if isinstance(event, ev.TaskMessage):
-            for line in event.content.splitlines():
-                print(f"  {event.path} | {line}", flush=True)
-        elif watched.seq is not None:
+            if self._follows or event.role not in HEARD or event.path in self._programs:
+                room = self._rooms.setdefault(event.path, _Room(event.at))
+                for line in event.content.splitlines():
+                    shown = f"  {event.path} | {tame(line)}"
+                    if room.takes(event.at, len(shown)):
+                        self._own_up(event.path)
+                        print(shown, flush=True)
+        elif watched.seq is not None and not isinstance(event, ev.StepLogged):
+            self._own_up(getattr(event, "path", ""))
             print(line_of(watched.as_dict()), flush=True)
+
+    def _own_up(self, path: str) -> None:
+        room = self._rooms.get(path)
+        if room is not None and room.left_out:
+            left_out = count(room.left_out, "line")
+            print(f"  {path} | ({left_out} left out here; see: holdfast logs {self._id} {path})", flush=True)
+            room.left_out = 0
 
     def note(self, text: str) -> None:
         print(text, flush=True)
@@ -109,8 +135,27 @@ class PlainView:
         print("\n".join(closing_lines(result)), flush=True)
 
 
+class _Room:
+    """How much of what one step says is shown, and how many lines were not."""
+
+    def __init__(self, at: int) -> None:
+        self.left_out = 0
+        self._bytes = float(SHOWN_BYTES)
+        self._at = at
+
+    def takes(self, at: int, size: int) -> bool:
+        self._bytes = min(float(SHOWN_BYTES), self._bytes + max(0, at - self._at) / 1e6 * SHOWN_BYTES_S)
+        self._at = max(at, self._at)
+        if size > self._bytes:
+            self.left_out += 1
+            return False
+        self._bytes -= size
+        return True
+
+
 def closing_lines(result: Mapping[str, Any]) -> list[str]:
     """The outcome for people, and what to type next."""
+    result = tame(dict(result))
     identity, status = result["id"], result["status"]
     lines = [f"{status_word(status)}{_how_far(result)}: {result['title'] or result['name']} ({identity})"]
     match status:
@@ -127,7 +172,12 @@ def closing_lines(result: Mapping[str, Any]) -> list[str]:
         case "waiting":
             for request in result["requests"]:
                 lines += request_lines(request, request["execution_id"])
-            lines.append(f"then go on with: holdfast resume {identity}")
+            if result["driven"]:
+                lines.append("then it goes on in the process that drives it")
+            else:
+                lines.append(f"then go on with: holdfast resume {identity}")
+        case _ if result["driven"]:
+            lines.append(f"another process drives it; follow it with: holdfast watch {identity}")
         case _:
             lines.append(f"go on with: holdfast resume {identity}")
     return lines
@@ -140,7 +190,7 @@ def _how_far(result: Mapping[str, Any]) -> str:
     return f"{took}, {result['steps_ended']} of {total} steps" if total else took
 
 
-def view_for(as_json: bool) -> View:
+def view_for(as_json: bool, *, follows: bool = False) -> View:
     from holdfast.cli.text import is_terminal
 
     if as_json:
@@ -149,4 +199,4 @@ def view_for(as_json: bool) -> View:
         from holdfast.cli.live import LiveView
 
         return LiveView()
-    return PlainView()
+    return PlainView(follows=follows)

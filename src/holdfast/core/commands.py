@@ -14,15 +14,19 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
+from holdfast.core.budget import MICROS, USD_MAX, say_usd
 from holdfast.core.errors import InputInvalid
 from holdfast.core.execution import Asked, Execution
 from holdfast.core.failure import Failure
-from holdfast.core.inputs import InputSpec, mismatch
+from holdfast.core.forms import complete
 from holdfast.core.policy import PAUSE_TIMEOUT_S
+from holdfast.core.raising import Change, new_limit, objection, raised
+from holdfast.core.suggest import did_you_mean
 
 Verb = Literal[
-    "pause", "resume", "interrupt", "stop", "approve", "deny", "answer", "resolve", "send", "extend", "child_ended"
-]
+    "pause", "resume", "interrupt", "stop", "approve", "deny", "answer", "resolve", "send", "extend", "budget",
+    "child_ended", "checkpoint",
+]  # fmt: skip
 Outcome = Literal["applied", "unchanged", "refused", "queued"]
 PASSED_DOWN: frozenset[str] = frozenset({"pause", "resume", "interrupt", "stop"})
 
@@ -72,23 +76,38 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     child_id: str = ""
     status: str = ""
     failure: Failure | None = None
+    limit_micros: int | None = None
+    add_micros: int = 0
+    spent_micros: int | None = None
+    unknown: int = 0
 
 
 def _is_expired(asked: Asked, at: int) -> bool:
     return asked.request.expires_at is not None and at >= asked.request.expires_at
 
 
+def expired(request: ev.Request, at: int) -> ev.Event:
+    """That nobody answered in time."""
+    if request.kind == "question":
+        return ev.RequestAnswered(at=at, request_id=request.id, remedy="expired")
+    return ev.ApprovalExpired(at=at, request_id=request.id)
+
+
 def _too_late(asked: Asked, at: int) -> Ruling:
-    """Silence was a no, whoever notices first."""
-    text = f"{asked.request.path} expired before it was answered, and silence is a no"
-    return Ruling(outcome="refused", text=text, events=(ev.ApprovalExpired(at=at, request_id=asked.request.id),))
+    """Silence has an answer of its own, whoever notices first."""
+    meaning = "" if asked.request.kind == "question" else ", and silence is a no"
+    text = f"{asked.request.path} expired before it was answered{meaning}"
+    return Ruling(outcome="refused", text=text, events=(expired(asked.request, at),))
 
 
 class Wanted(NamedTuple):
     """What a person says to a request, and whether they change something with it."""
 
     remedy: str
-    edits: bool = False
+    edits: bytes = b""  # JSON; null is as good as nothing
+
+    def changes(self, said: ev.MaybeRaw) -> bool:
+        return self.edits not in (b"", b"null", bytes(said or b""))
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +218,7 @@ def _stop(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
 
 
 def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("approval",), Wanted("granted", bool(arguments.arguments)))
+    asked = _find(state, arguments.step, ("approval",), Wanted("granted", bytes(arguments.arguments or b"")))
     if isinstance(asked, Ruling):
         return asked
     if _is_expired(asked, at):
@@ -230,22 +249,22 @@ def _answer(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     asked = _find(state, arguments.step, ("question",), Wanted("answered"))
     if isinstance(asked, Ruling):
         return asked
-    data = arguments.data or Raw(b"null")
-    wrong = _misfit(asked.request, data)
-    if wrong:
-        return _refused(f"{asked.request.path}: {wrong}")
+    if _is_expired(asked, at):
+        return _too_late(asked, at)
+    value, problems = complete(
+        msgspec.json.decode(asked.request.schema), msgspec.json.decode(arguments.data or b"null")
+    )
+    if problems:
+        lines = [f"{asked.request.path}: the answer does not fit:", *(f"  {problem}" for problem in problems)]
+        return _refused("\n".join(lines) if len(problems) > 1 else f"{asked.request.path}: {problems[0]}")
+    data = Raw(msgspec.json.encode(value))
     event = ev.RequestAnswered(at=at, request_id=asked.request.id, remedy="answered", by=by, data=data)
     return _applied(f"answered {asked.request.path}", event)
 
 
-def _misfit(request: ev.Request, data: Raw) -> str:
-    """What is wrong with an answer, or nothing."""
-    schema = msgspec.json.decode(request.schema)
-    return mismatch(InputSpec(type=schema["type"]), msgspec.json.decode(data)) if schema else ""
-
-
 def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("doubt", "correction"), Wanted(arguments.remedy, bool(arguments.data)))
+    kinds = ("doubt", "correction", "budget")
+    asked = _find(state, arguments.step, kinds, Wanted(arguments.remedy, bytes(arguments.data or b"")))
     if isinstance(asked, Ruling):
         return asked
     offered = asked.request.remedies
@@ -255,11 +274,11 @@ def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling
     return _applied(f"resolved {asked.request.path}: {arguments.remedy}", event)
 
 
-def _decided(path: str, said: str, by: str, wanted: Wanted) -> Ruling:
+def _decided(path: str, said: str, by: str, wanted: Wanted, data: ev.MaybeRaw = UNSET) -> Ruling:
     """The same answer again changes nothing; another one comes too late."""
     how = said if said in ("granted", "denied", "expired", "answered") else f'settled with "{said}"'
     text = f"{path} was already {how}{_by(by)}"
-    if wanted.edits:
+    if wanted.changes(data):
         return _refused(f"{text}; its arguments cannot be changed any more")
     return _unchanged(text) if said == wanted.remedy else _refused(text)
 
@@ -267,7 +286,8 @@ def _decided(path: str, said: str, by: str, wanted: Wanted) -> Ruling:
 def _find(state: Execution, step_or_request: str, kinds: tuple[str, ...], wanted: Wanted) -> Asked | Ruling:
     """The open request meant by a step's path or a request's id; without either, the only open one."""
     if state.is_ended:
-        return _ended(state)
+        settled = _settled(state, step_or_request, kinds, wanted)
+        return settled if settled is not None and settled.outcome == "unchanged" else _ended(state)
     fitting = [asked for asked in state.requests.values() if asked.request.kind in kinds]
     if not step_or_request:
         still_open = [asked for asked in fitting if not asked.answered]
@@ -275,19 +295,52 @@ def _find(state: Execution, step_or_request: str, kinds: tuple[str, ...], wanted
             return still_open[0]
         if still_open:
             return _refused(f"say which step: {', '.join(sorted(a.request.path for a in still_open))}")
-        return _refused(f"there is no open {' or '.join(kinds)} request")
+        settled = _settled(state, "", kinds, wanted)
+        return settled or _refused(f"there is no open {_either(kinds)} request")
     for asked in fitting:
         if step_or_request in (asked.request.id, asked.request.path):
-            return _decided(asked.request.path, asked.remedy, asked.by, wanted) if asked.answered else asked
+            path = asked.request.path
+            return _decided(path, asked.remedy, asked.by, wanted, asked.data) if asked.answered else asked
     step = state.steps.get(step_or_request)
     if step is None:
         still_open = sorted(a.request.path for a in fitting if not a.answered)
-        hint = f"; open: {', '.join(still_open)}" if still_open else ""
-        return _refused(f"there is no {' or '.join(kinds)} request for {step_or_request}{hint}")
-    kind, said, by = step.decided
-    if kind in kinds:
-        return _decided(step.path, said, by, wanted)
-    return _refused(f"step {step.path} is {step.status}; it has no open {' or '.join(kinds)} request")
+        meant = did_you_mean(step_or_request, still_open) or did_you_mean(step_or_request, state.steps)
+        hint = meant or (f"; open: {', '.join(still_open)}" if still_open else "")
+        return _refused(f"there is no {_either(kinds)} request for {step_or_request}{hint}")
+    settled = _settled(state, step.path, kinds, wanted)
+    return settled or _refused(f"step {step.path} is {step.status}; it has no open {_either(kinds)} request")
+
+
+def _settled(state: Execution, path: str, kinds: tuple[str, ...], wanted: Wanted) -> Ruling | None:
+    """What was said before about this step, or without one about the only step that ever asked."""
+    steps = [state.steps[path]] if path in state.steps else [] if path else list(state.steps.values())
+    asked = [step for step in steps if step.decided[0] in kinds]
+    if len(asked) != 1:
+        names = ", ".join(sorted(step.path for step in asked))
+        return _refused(f"there is no open {_either(kinds)} request; settled already: {names}") if asked else None
+    _, said, by = asked[0].decided
+    request = state.requests.get(asked[0].request_id)
+    return _decided(asked[0].path, said, by, wanted, request.data if request else UNSET)
+
+
+# ---- money -----------------------------------------------------------------------------------------------------
+
+
+def _budget(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    if state.is_ended:
+        return _ended(state)
+    change = Change(arguments.limit_micros, arguments.add_micros, "", by)
+    if arguments.step:
+        more = (arguments.limit_micros or 0) - state.spend.reserved.get(arguments.step, USD_MAX * MICROS)
+        if more <= 0:
+            return _unchanged(f"{arguments.step} needs no larger share")  # or has none, and so no part in the limit
+        change = Change(None, more, arguments.step, by)
+    if reason := objection(state, change):
+        return _refused(reason)
+    limit = new_limit(state, change)
+    if limit == state.spend.limit_micros:
+        return _unchanged(f"the limit is {say_usd(limit)} already")
+    return _applied(f"the limit is {say_usd(limit)} now", *raised(state, change, at))
 
 
 # ---- outside and family ----------------------------------------------------------------------------------------
@@ -322,11 +375,32 @@ def _child_ended(state: Execution, arguments: Arguments, by: str, at: int) -> Ru
         status=arguments.status,
         output=arguments.data or Raw(b"null"),
         failure=arguments.failure,
+        spent_micros=arguments.spent_micros,
+        unknown=arguments.unknown,
     )
     return _applied(f"child {child.id} {arguments.status}", event)
 
 
+# ---- files -----------------------------------------------------------------------------------------------------
+
+
+def _checkpoint(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    """Whoever asks has written the file already: so no event ever speaks of one that is not there."""
+    try:
+        saved = msgspec.json.decode(arguments.data or b"null", type=ev.CheckpointSaved)
+    except msgspec.MsgspecError as error:
+        return _refused(f"checkpoint: what was saved cannot be read: {error}")
+    if state.is_ended:
+        return _unchanged(f"saved; the execution is {state.status}, and its journal ends with that")
+    return _applied(f"saved up to event {saved.through}", msgspec.structs.replace(saved, at=at))
+
+
 # ---- words -----------------------------------------------------------------------------------------------------
+
+
+def _either(kinds: tuple[str, ...]) -> str:
+    *others, last = kinds
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _by(who: str) -> str:
@@ -338,12 +412,15 @@ REASON_WORDS = {
     "answer": "an answer",
     "correction": "a correction",
     "doubt": "a doubt to be settled",
-    "budget": "budget",
-    "quota": "a free place",
+    "budget": "a larger budget",
+    "quota": "room in its budget",
+    "limit": "its turn with a tool",
+    "breaker": "its tool to recover",
     "timer": "time to pass",
     "event": "an event",
     "child": "a child execution",
     "driver": "a driver",
+    "pressure": "the machine to have room",
 }
 
 
@@ -365,7 +442,9 @@ _RULES: dict[Verb, Callable[[Execution, Arguments, str, int], Ruling]] = {
     "resolve": _resolve,
     "send": _send,
     "extend": _extend,
+    "budget": _budget,
     "child_ended": _child_ended,
+    "checkpoint": _checkpoint,
 }
 
 

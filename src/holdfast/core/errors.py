@@ -9,8 +9,10 @@ Exception
     │   ├── InputInvalid          an input or argument of the wrong type
     │   ├── SettingsInvalid       holdfast.toml, environment or flags
     │   ├── NotFound              no execution, program, tool, step or request of that name
+    │   ├── BundleInvalid         a file that is not what was exported, or that a newer Holdfast wrote
     │   ├── Refused               an illegal move, such as resuming a completed execution
     │   ├── ResumeMismatch        the world changed since the execution was recorded
+    │   ├── ImportMismatch        the world is another one than it was recorded in
     │   └── Divergence            a function asked for another step than it recorded
     ├── JournalError          the store cannot do what it must (exit code 1)
     │   ├── StoreUnavailable      read-only, full, locked or gone
@@ -87,6 +89,10 @@ class NotFound(UsageError):
     """There is nothing of that name."""
 
 
+class BundleInvalid(UsageError):
+    """The file does not hold an execution as it was exported; nothing was changed."""
+
+
 class Refused(UsageError):
     """The command makes no sense in this state; nothing was changed."""
 
@@ -94,10 +100,24 @@ class Refused(UsageError):
 class ResumeMismatch(UsageError):
     """The world changed since this execution was recorded."""
 
+    def __init__(self, differences: Sequence[str], home: str = "", *, imported: bool = False) -> None:
+        """`home`: the folder it was started in, if that is another one, still there, and no other copy's."""
+        self.differences = list(differences)
+        lines = ["this execution was recorded under other circumstances:", *(f"  {line}" for line in differences)]
+        if home:
+            lines.append(f"it can go on where it was started, with -C {home}")
+        if imported:
+            lines.append("it was imported, and where it was started the original may go on: resume only one of the two")
+        super().__init__("\n".join([*lines, "put them back, or resume with --force to go on regardless"]))
+
+
+class ImportMismatch(UsageError):
+    """The world is another one than the execution was recorded in."""
+
     def __init__(self, differences: Sequence[str]) -> None:
         self.differences = list(differences)
         lines = ["this execution was recorded under other circumstances:", *(f"  {line}" for line in differences)]
-        super().__init__("\n".join([*lines, "put them back, or resume with --force to go on regardless"]))
+        super().__init__("\n".join([*lines, "nothing was changed; put them right, or import it with --force"]))
 
 
 class Divergence(UsageError):

@@ -12,8 +12,10 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from holdfast.core.budget import Budget
 from holdfast.core.failure import Failure
-from holdfast.core.policy import Concurrency, Effect
+from holdfast.core.policy import Checkpoints, Concurrency, Effect
+from holdfast.core.resources import Usage
 
 SCHEMA_VERSION = 1
 
@@ -21,7 +23,19 @@ MaybeRaw = Raw | UnsetType  # UNSET is "no value", which JSON's null is not; UNS
 
 StepKind = Literal["tool", "plan", "for_each", "wait", "approval", "child", "code"]
 ReasonKind = Literal[
-    "approval", "answer", "correction", "doubt", "budget", "quota", "timer", "event", "child", "driver"
+    "approval",
+    "answer",
+    "correction",
+    "doubt",
+    "budget",
+    "quota",
+    "limit",
+    "breaker",
+    "timer",
+    "event",
+    "child",
+    "driver",
+    "pressure",
 ]
 RequestKind = Literal["approval", "question", "correction", "doubt", "budget"]
 Because = Literal["created", "resumed", "woken"]
@@ -64,7 +78,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Anything that needs a person: one shape for every card, inbox and prompt.
 
     `path` is the step it is about, `arguments` what would run, `schema` what an answer must look like, `remedies` what
-    may be chosen.
+    may be chosen, `affects` the steps that would be skipped if the answer is no.
     """
 
     id: str
@@ -77,6 +91,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remedies: tuple[str, ...] = ()
     failure: Failure | None = None
     expires_at: int | None = None
+    affects: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()  # those that `arguments` refer to
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,6 +124,10 @@ class TaskCreated(Event, frozen=True, gc=False, tag="task:created"):
     folder: str = ""
     tools: dict[str, str] = {}
     total: int = 0  # top-level steps known in advance; 0 when the program finds its steps as it goes
+    budget: Budget | None = None
+    checkpoint: Checkpoints | None = None
+    parallel: int = 0  # tool calls at once in this execution; 0: as many as the settings allow
+    fresh: bool = False  # nothing is answered from the cache
 
 
 class TaskStarted(Event, frozen=True, gc=False, tag="task:started"):
@@ -172,6 +192,10 @@ class TaskError(Event, frozen=True, gc=False, tag="task:error"):
 # ---- steps -----------------------------------------------------------------------------------------------------
 
 
+# An event that ends an attempt says in `spent_micros` what it came to. If it does not, and something was reserved, then
+# nobody knows, and what was reserved counts.
+
+
 class StepStarted(Event, frozen=True, gc=False, tag="step:started"):
     """One attempt begins. For a container, `total` is how many children it will have."""
 
@@ -187,6 +211,8 @@ class StepStarted(Event, frozen=True, gc=False, tag="step:started"):
     fallback: int = 0
     reduced: bool = False
     refreshed: bool = False
+    reserved_micros: int = 0
+    secrets: tuple[str, ...] = ()  # those that `arguments` refer to; their values are nowhere
 
 
 class StepWaiting(Event, frozen=True, gc=False, tag="step:waiting"):
@@ -197,6 +223,7 @@ class StepWaiting(Event, frozen=True, gc=False, tag="step:waiting"):
     due_at: int | None = None
     name: str = ""
     digest: str = ""
+    spent_micros: int | None = None
 
 
 class StepCompleted(Event, frozen=True, gc=False, tag="step:completed"):
@@ -208,7 +235,10 @@ class StepCompleted(Event, frozen=True, gc=False, tag="step:completed"):
     tool: str = ""  # set when a fallback answered in place of the step's own tool
     cached: bool = False
     by: str = ""  # set when a person settled it
+    verified: bool = False  # it had been in doubt, and the tool's own check found that it happened
     consumed: int = 0  # for an event wait: the number of the event:received it took
+    spent_micros: int | None = None
+    used: Usage | None = None  # of the machine, as far as it was measured
 
 
 class StepFailed(Event, frozen=True, gc=False, tag="step:failed"):
@@ -219,6 +249,8 @@ class StepFailed(Event, frozen=True, gc=False, tag="step:failed"):
     started_at: int = 0
     duration_us: int = 0
     by: str = ""
+    spent_micros: int | None = None
+    used: Usage | None = None
 
 
 class StepRetrying(Event, frozen=True, gc=False, tag="step:retrying"):
@@ -231,6 +263,8 @@ class StepRetrying(Event, frozen=True, gc=False, tag="step:retrying"):
     fallback: int = 0  # which tool is next: 0 the step's own, n its n-th fallback
     reduced: bool = False
     refreshed: bool = False
+    spent_micros: int | None = None
+    used: Usage | None = None
 
 
 class StepSkipped(Event, frozen=True, gc=False, tag="step:skipped"):
@@ -244,6 +278,8 @@ class StepInterrupted(Event, frozen=True, gc=False, tag="step:interrupted"):
     attempt: int = 1
     started_at: int = 0
     duration_us: int = 0
+    spent_micros: int | None = None
+    lost: bool = False  # nobody cut it off: its process ended, and nobody knows when
 
 
 class StepInDoubt(Event, frozen=True, gc=False, tag="step:in_doubt"):
@@ -252,6 +288,7 @@ class StepInDoubt(Event, frozen=True, gc=False, tag="step:in_doubt"):
     path: str
     why: str
     attempt: int = 1
+    spent_micros: int | None = None
 
 
 class StepNoted(Event, frozen=True, gc=False, tag="step:noted"):
@@ -260,6 +297,15 @@ class StepNoted(Event, frozen=True, gc=False, tag="step:noted"):
     path: str
     data: Raw
     attempt: int = 1
+
+
+class StepLogged(Event, frozen=True, gc=False, tag="step:logged"):
+    """What an attempt said, printed and logged, or the first part of it. Moves no status; `log` holds the lines."""
+
+    path: str
+    log: Blob
+    attempt: int = 1
+    lines: int = 0
 
 
 class StepDiverged(Event, frozen=True, gc=False, tag="step:diverged"):
@@ -308,6 +354,44 @@ class RequestAnswered(Event, frozen=True, gc=False, tag="request:answered"):
     data: MaybeRaw = UNSET
 
 
+# ---- money -----------------------------------------------------------------------------------------------------
+
+
+class BudgetWarned(Event, frozen=True, gc=False, tag="budget:warned"):
+    """More than the share of the limit that `warn_at` names is spent."""
+
+    settled_micros: int
+    limit_micros: int
+
+
+class BudgetExhausted(Event, frozen=True, gc=False, tag="budget:exhausted"):
+    """A step needs more than there is room for, and nothing that runs could give some back: a person is asked."""
+
+    path: str
+    needed_micros: int
+    room_micros: int
+    limit_micros: int
+
+
+class BudgetRaised(Event, frozen=True, gc=False, tag="budget:raised"):
+    """The limit is another one from now on. With a path, the child of that step was given the difference."""
+
+    limit_micros: int
+    by: str = ""
+    path: str = ""
+
+
+# ---- the machine -----------------------------------------------------------------------------------------------
+
+
+class PressureFelt(Event, frozen=True, gc=False, tag="pressure:felt"):
+    """The machine is short of something, and this execution waits for it to ease. Moves no status."""
+
+    path: str
+    stage: str  # tight: fewer steps at once; severe: only critical steps begin
+    why: str = ""
+
+
 # ---- outside and family ----------------------------------------------------------------------------------------
 
 
@@ -320,6 +404,7 @@ class EventReceived(Event, frozen=True, gc=False, tag="event:received"):
 class ChildStarted(Event, frozen=True, gc=False, tag="child:started"):
     path: str
     child_id: str
+    reserved_micros: int | None = None
 
 
 class ChildEnded(Event, frozen=True, gc=False, tag="child:ended"):
@@ -328,12 +413,23 @@ class ChildEnded(Event, frozen=True, gc=False, tag="child:ended"):
     status: str
     output: Raw = Raw(b"null")
     failure: Failure | None = None
+    spent_micros: int | None = None  # null: nothing that it ran told a cost
+    unknown: int = 0  # how many of the amounts in it are estimates
 
 
 class PlanExtended(Event, frozen=True, gc=False, tag="plan:extended"):
     steps: Raw
     count: int
     by: str = ""
+
+
+class CheckpointSaved(Event, frozen=True, gc=False, tag="checkpoint:saved"):
+    """The history up to event `through` lies in a file of its own. Moves no status."""
+
+    file: str  # where it lies, on the machine that wrote it
+    through: int
+    bytes: int
+    ended: int = 0  # steps that had ended by then: the next checkpoint is counted from there
 
 
 TaskEvent = (
@@ -359,11 +455,13 @@ StepEvent = (
     | StepInterrupted
     | StepInDoubt
     | StepNoted
+    | StepLogged
     | StepDiverged
 )
 PeopleEvent = ApprovalRequested | ApprovalGranted | ApprovalDenied | ApprovalExpired | RequestOpened | RequestAnswered
-OtherEvent = EventReceived | ChildStarted | ChildEnded | PlanExtended
-AnyEvent = TaskEvent | StepEvent | PeopleEvent | OtherEvent
+BudgetEvent = BudgetWarned | BudgetExhausted | BudgetRaised
+OtherEvent = PressureFelt | EventReceived | ChildStarted | ChildEnded | PlanExtended | CheckpointSaved
+AnyEvent = TaskEvent | StepEvent | PeopleEvent | BudgetEvent | OtherEvent
 
 
 def name_of(event: Event) -> str:

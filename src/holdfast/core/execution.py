@@ -12,10 +12,12 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
+from holdfast.core.budget import Spend
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.failure import Category, Failure
-from holdfast.core.lifecycle import ENDS, NEW, StepStatus
+from holdfast.core.lifecycle import ENDS, NEW, STEP_ENDS, StepStatus
 from holdfast.core.policy import Effect
+from holdfast.core.resources import Usage
 
 ATTEMPTS_KEPT = 20  # of each step, for people to look at; the events hold all of them
 
@@ -63,6 +65,8 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     reduced: bool = False
     refreshed: bool = False
     diverged: bool = False
+    used: Usage | None = None  # of the machine, by all attempts together
+    secrets: tuple[str, ...] = ()
 
 
 class Asked(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -121,8 +125,10 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     mailbox: dict[str, list[Received]] = {}
     children: dict[str, Child] = {}
     extensions: list[Raw] = []
+    spend: Spend = msgspec.field(default_factory=Spend)
     recoveries: int = 0
     accepted: tuple[str, ...] = ()  # differences a person resumed it in spite of
+    checkpoint: ev.CheckpointSaved | None = None  # the newest one that was saved
     snapshot_seq: int = 0  # where its newest snapshot stands; the only thing here that no event says
 
     @property
@@ -142,12 +148,20 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
         return [step for path in sorted(self.open_steps) if (step := self.steps[path]).status == "running"]
 
 
+def steps_ended(state: Execution) -> int:
+    """At whatever depth, containers included."""
+    return sum(step.status in STEP_ENDS for step in state.steps.values())
+
+
 def percent(state: Execution) -> float:
     """How much is done, in percent, counting a running milestone by its own share."""
     if state.status == "completed":
         return 100.0
     if not state.total:
         return 0.0
+    if state.status in ("failed", "stopped"):  # what failed or was skipped for it has ended, and is not done
+        done = sum(step.status == "completed" and not parent_of(path) for path, step in state.steps.items())
+        return min(100.0, 100.0 * done / state.total)
     done = float(state.ended)
     for path in state.open_steps:
         step = state.steps[path]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, cast
 
 from holdfast.core.errors import InvalidCall, Problem, UsageError
+from holdfast.core.secrets import SecretText, reference_in, secret
 from holdfast.core.suggest import describe_value
 
 Render = Callable[[Mapping[str, Any]], Any]
@@ -25,7 +26,7 @@ _CHAIN = re.compile(
     rf"(?:{_RAW}|{_COOKED})|(?<![\w.])(?P<chain>[A-Za-z_]\w*(?:\s*\.\s*[A-Za-z_]\w*)*)", re.DOTALL | re.ASCII
 )
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
-_TWO_PART = ("inputs", "steps")  # of these, the second part says which input or step is meant
+_TWO_PART = ("inputs", "steps", "secrets")  # of these, the second part says which one is meant
 
 
 class ExpressionInvalid(UsageError):
@@ -98,6 +99,11 @@ class Template:
     @property
     def references(self) -> frozenset[str]:
         return frozenset(name for _, name in self.uses)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What it renders then holds `SecretText`s, which `secrets.marked` turns into JSON."""
+        return frozenset(name.removeprefix("secrets.") for _, name in self.uses if name.startswith("secrets."))
 
     def render(self, values: Mapping[str, Any]) -> Any:
         return self.source if self._render is None else self._render(values)
@@ -198,6 +204,8 @@ class _Compiler:
         compiled = [(text, self.expression(text, place) if is_expression else None) for is_expression, text in pieces]
         if len(compiled) == 1 and compiled[0][1] is not None:
             return compiled[0][1].evaluate
+        if any(isinstance(part, _Secret) for _, part in compiled):
+            return lambda values: _with_secrets(compiled, values)
         return lambda values: "".join(
             text if part is None else as_text(part.evaluate(values)) for text, part in compiled
         )
@@ -207,6 +215,15 @@ class _Compiler:
         if not text:
             self._problems.append(Problem(place, "the expression is empty"))
             return None
+        if name := reference_in(text):
+            self.uses.append((place, f"secrets.{name}"))
+            return _Secret(name)
+        if any(name.partition(".")[0] == "secrets" for name in references(text)):
+            message = (
+                'a secret can only be put in as it is, since nothing is known of it: "Bearer ${{ secrets.TOKEN }}"'
+            )
+            self._problems.append(Problem(place, f"${{{{ {text} }}}}: {message}"))
+            return None
         try:
             expression = self._expressions.compile(text, self._names)
         except ExpressionInvalid as error:
@@ -215,6 +232,54 @@ class _Compiler:
             return None
         self.uses.extend((place, name) for name in sorted(references(text)))
         return expression
+
+
+class _Secret:
+    """Stands for a value that no expression may see."""
+
+    def __init__(self, name: str) -> None:
+        self.text = f"secrets.{name}"
+        self._name = name
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        return secret(self._name)
+
+
+def _with_secrets(pieces: list[tuple[str, Expression | None]], values: Mapping[str, Any]) -> SecretText:
+    whole = SecretText(())
+    for text, part in pieces:
+        found = text if part is None else part.evaluate(values)
+        whole += found if isinstance(found, SecretText) else as_text(found)
+    return whole
+
+
+def fill(value: Any, expressions: Expressions, values: Mapping[str, Any]) -> Any:
+    """A value with every expression worked out that needs nothing but `values`; the others stay as they are written.
+
+    Raises `InvalidCall` for one that cannot be worked out though everything it needs is there.
+    """
+    match value:
+        case str() if "${{" in value:
+            return _filled(value, expressions, values)
+        case dict():
+            return {key: fill(item, expressions, values) for key, item in cast("dict[str, Any]", value).items()}
+        case list():
+            return [fill(item, expressions, values) for item in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _filled(text: str, expressions: Expressions, values: Mapping[str, Any]) -> Any:
+    pieces = split_template(text)
+    assert not isinstance(pieces, str)  # the reader has seen this text
+    names = frozenset(values)
+    filled: list[Any] = []
+    for is_expression, piece in pieces:
+        try:
+            filled.append(expressions.compile(piece.strip(), names).evaluate(values) if is_expression else piece)
+        except ExpressionInvalid:
+            filled.append(f"${{{{{piece}}}}}")
+    return filled[0] if len(filled) == 1 else "".join(map(as_text, filled))
 
 
 def place_of(place: str, key: str) -> str:

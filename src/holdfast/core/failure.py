@@ -40,6 +40,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     retry_after_s: float | None = None
     affects: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    place: str = ""  # file and line, of an error that the tool did not mean to raise
 
 
 class RetryLater(msgspec.Struct, frozen=True):
@@ -79,8 +80,8 @@ def describe(error: BaseException) -> Failure:
     """An exception as data. Tools that know better raise a `ToolError`."""
     lines = (" ".join(line.split()) for line in str(error).splitlines())
     message = "\n".join(filter(None, lines)) or type(error).__name__
-    if isinstance(error, LookupError):
-        message = f"{type(error).__name__}: {message}"  # a bare key says nothing
+    if isinstance(error, LookupError) or not isinstance(error, Exception):
+        message = f"{type(error).__name__}: {message}"  # a bare key or exit code says nothing
     message = message.encode("utf-8", "replace").decode()  # file names may hold what JSON cannot
     if len(message) > MESSAGE_CHARS_MAX:
         message = message[:MESSAGE_CHARS_MAX] + "…"
@@ -143,6 +144,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry | None = None  # what the step or the tool wrote; None: the default for the category
     fallbacks: int = 0
     can_reduce: bool = False
+    only_people_reduce: bool = False  # it could, but a person has agreed to what was tried
     can_refresh: bool = False
     on_error: OnError = "fail"
     repeats_known: bool = False  # the step itself wrote `retry:`, so even a `once` step may fail more than once
@@ -161,7 +163,10 @@ def decide(failure: Failure, means: Means, tally: Tally, jitter: float) -> Decis
         return again
     if may_repeat and tally.fallbacks_used < means.fallbacks:
         return FallBack(tally.fallbacks_used)
-    if failure.category in ("configuration", "logic") and means.on_error == "ask":
+    is_for_people = failure.category in ("configuration", "logic") or (
+        failure.category == "resource" and means.only_people_reduce
+    )
+    if is_for_people and means.on_error == "ask":
         return AskForCorrection()
     return GiveUp()
 

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import UNSET
 
 from holdfast.core import events as ev
+from holdfast.core import fold_budget
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.execution import ATTEMPTS_KEPT, Asked, Attempt, Child, Execution, Received, Step, parent_of
 from holdfast.core.failure import Failure
@@ -74,6 +75,8 @@ def _end_attempt(step: Step, event: Any, outcome: str, failure: Failure | None =
     attempt.outcome = outcome
     attempt.ended_at = event.at
     attempt.duration_us = getattr(event, "duration_us", 0)
+    if (used := getattr(event, "used", None)) is not None:
+        step.used = used if step.used is None else step.used.plus(used)
     if failure is not None:
         attempt.category = failure.category
         attempt.message = failure.message
@@ -87,6 +90,7 @@ def _created(state: Execution, event: ev.TaskCreated) -> None:
     state.created = event
     state.title = event.title
     state.total = event.total
+    fold_budget.given(state, event)
 
 
 def _started(state: Execution, event: ev.TaskStarted) -> None:
@@ -128,6 +132,7 @@ def _interrupted(state: Execution, event: ev.TaskInterrupted) -> None:
 
 def _task_end(state: Execution, at: int) -> None:
     state.ended_at = at
+    fold_budget.closed(state)
     state.requests.clear()
     state.mailbox.clear()
 
@@ -162,10 +167,13 @@ def _step_started(state: Execution, event: ev.StepStarted) -> None:
     step.digest, step.arguments = event.digest, event.arguments
     step.attempt, step.total, step.title = event.attempt, event.total, event.title
     step.fallback, step.reduced, step.refreshed = event.fallback, event.reduced, event.refreshed
+    step.secrets = event.secrets
     step.due_at = None
     step.reason = ""
     step.started_at = event.at
     state.open_steps.add(event.path)
+    if event.reserved_micros or state.spend.reserved:
+        fold_budget.reserved(state, event)
     if event.kind in ("tool", "code"):
         kept = step.attempts
         if len(kept) >= ATTEMPTS_KEPT:
@@ -186,6 +194,8 @@ def _step_waiting(state: Execution, event: ev.StepWaiting) -> None:
     step.kind = event.kind
     step.digest = event.digest or step.digest
     state.open_steps.add(event.path)
+    if event.spent_micros is not None or state.spend.reserved:
+        fold_budget.settled(state, event)
 
 
 def _step_completed(state: Execution, event: ev.StepCompleted) -> None:
@@ -198,6 +208,8 @@ def _step_completed(state: Execution, event: ev.StepCompleted) -> None:
     step.by = event.by
     if event.consumed:
         _take(state, step.name, event.consumed)
+    if event.spent_micros is not None or state.spend.reserved:
+        fold_budget.settled(state, event)
     _end_step(state, step, event.at)
 
 
@@ -215,12 +227,16 @@ def _step_failed(state: Execution, event: ev.StepFailed) -> None:
     step.failure = event.failure
     step.critical = event.critical
     step.by = event.by
+    if event.spent_micros is not None or state.spend.reserved:
+        fold_budget.settled(state, event)
     _end_step(state, step, event.at)
 
 
 def _step_retrying(state: Execution, event: ev.StepRetrying) -> None:
     step = _step(state, event.path, "step:retrying")
     _end_attempt(step, event, "failed", event.failure)
+    if event.spent_micros is not None or state.spend.reserved:
+        fold_budget.settled(state, event)
     step.failure = event.failure
     step.due_at = event.due_at
     changed = (event.reduced, event.refreshed) != (step.reduced, step.refreshed)
@@ -236,6 +252,8 @@ def _step_retrying(state: Execution, event: ev.StepRetrying) -> None:
 
 def _step_skipped(state: Execution, event: ev.StepSkipped) -> None:
     step = _step(state, event.path, "step:skipped")
+    if state.spend.reserved:
+        fold_budget.settled(state, event)
     step.reason = event.reason
     step.by = event.by
     _end_step(state, step, event.at)
@@ -243,17 +261,29 @@ def _step_skipped(state: Execution, event: ev.StepSkipped) -> None:
 
 def _step_interrupted(state: Execution, event: ev.StepInterrupted) -> None:
     step = _step(state, event.path, "step:interrupted")
-    _end_attempt(step, event, "interrupted")
+    _end_attempt(step, event, "lost" if event.lost else "interrupted")
+    if event.spent_micros is not None or state.spend.reserved:
+        fold_budget.settled(state, event)
 
 
 def _step_in_doubt(state: Execution, event: ev.StepInDoubt) -> None:
     step = _step(state, event.path, "step:in_doubt")
     _end_attempt(step, event, "unknown")
+    if event.spent_micros is not None or state.spend.reserved:
+        fold_budget.settled(state, event)
     step.reason = event.why
 
 
 def _step_noted(state: Execution, event: ev.StepNoted) -> None:
     _known_step(state, event.path, "step:noted").notes = event.data
+
+
+def _step_logged(state: Execution, event: ev.StepLogged) -> None:
+    _known_step(state, event.path, "step:logged")  # the journal alone keeps it: no program and no list needs it
+
+
+def _pressure_felt(state: Execution, event: ev.PressureFelt) -> None:
+    """For people to read; what waits for it says so itself."""
 
 
 def _step_diverged(state: Execution, event: ev.StepDiverged) -> None:
@@ -275,6 +305,7 @@ def _asked(state: Execution, event: ev.ApprovalRequested | ev.RequestOpened) -> 
     state.requests[request.id] = Asked(request=request, opened_at=event.at)
     step = state.steps.get(request.path)
     if step is not None:
+        state.requests.pop(step.request_id, None)  # one that was answered, and led to this one
         step.request_id = request.id
         step.failure = request.failure or step.failure
 
@@ -285,6 +316,7 @@ def _answer(state: Execution, request_id: str, remedy: str, by: str, why: str = 
         raise StoreCorrupted(f"execution {state.id}: an answer to request {request_id}, which is not open")
     asked.answered = True
     asked.remedy, asked.by, asked.why, asked.data = remedy, by, why, data
+    state.spend.wanted.pop(asked.request.path, None)
     step = state.steps.get(asked.request.path)
     if step is not None:
         step.decided = (asked.request.kind, remedy, by)
@@ -317,6 +349,7 @@ def _received(state: Execution, event: ev.EventReceived) -> None:
 
 def _child_started(state: Execution, event: ev.ChildStarted) -> None:
     state.children[event.path] = Child(id=event.child_id, path=event.path)
+    fold_budget.child_started(state, event)
 
 
 def _child_ended(state: Execution, event: ev.ChildEnded) -> None:
@@ -326,11 +359,16 @@ def _child_ended(state: Execution, event: ev.ChildEnded) -> None:
             f"execution {state.id}: child:ended for {event.child_id}, which {event.path} never started"
         )
     child.status, child.output, child.failure = event.status, event.output, event.failure
+    fold_budget.child_ended(state, event)
 
 
 def _extended(state: Execution, event: ev.PlanExtended) -> None:
     state.extensions.append(event.steps)
     state.total += event.count
+
+
+def _saved(state: Execution, event: ev.CheckpointSaved) -> None:
+    state.checkpoint = event
 
 
 _FOLD: dict[type[ev.Event], Callable[[Execution, Any], None]] = {
@@ -354,6 +392,7 @@ _FOLD: dict[type[ev.Event], Callable[[Execution, Any], None]] = {
     ev.StepInterrupted: _step_interrupted,
     ev.StepInDoubt: _step_in_doubt,
     ev.StepNoted: _step_noted,
+    ev.StepLogged: _step_logged,
     ev.StepDiverged: _step_diverged,
     ev.ApprovalRequested: _asked,
     ev.RequestOpened: _asked,
@@ -361,9 +400,14 @@ _FOLD: dict[type[ev.Event], Callable[[Execution, Any], None]] = {
     ev.ApprovalDenied: _denied,
     ev.ApprovalExpired: _expired,
     ev.RequestAnswered: _request_answered,
+    ev.BudgetWarned: fold_budget.warned,
+    ev.BudgetExhausted: fold_budget.exhausted,
+    ev.BudgetRaised: fold_budget.raised,
+    ev.PressureFelt: _pressure_felt,
     ev.EventReceived: _received,
     ev.ChildStarted: _child_started,
     ev.ChildEnded: _child_ended,
     ev.PlanExtended: _extended,
+    ev.CheckpointSaved: _saved,
 }
 assert set(_FOLD) == set(ev.AnyEvent.__args__), "every event needs its fold"

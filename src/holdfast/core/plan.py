@@ -6,13 +6,16 @@ here runs anything: `schedule.py` says what is ready, the plan program runs it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from holdfast.core.budget import Budget
 from holdfast.core.events import OnTimeout
 from holdfast.core.expressions import Condition, Template
 from holdfast.core.inputs import InputSpec
-from holdfast.core.policy import APPROVAL_EXPIRES_S, DEFAULT_POLICY, FOR_EACH_PARALLEL, StepPolicy
+from holdfast.core.policy import APPROVAL_EXPIRES_S, DEFAULT_POLICY, FOR_EACH_PARALLEL, Checkpoints, StepPolicy
+from holdfast.core.resources import Resources
 
 PlanStepKind = Literal["tool", "plan", "wait", "approval", "child"]
 
@@ -79,6 +82,7 @@ class PlanStep:
     arguments: Template = EMPTY  # of the tool, or the inputs of the child
     policy: StepPolicy = DEFAULT_POLICY
     fallbacks: tuple[PlanFallback, ...] = ()
+    secrets: frozenset[str] = frozenset()  # that its arguments, or its fallbacks', refer to
     approval: PlanApproval | None = None
     wait: WaitSpec | None = None
     start: str = ""  # the child's program: a plan file or the name of a function
@@ -105,3 +109,21 @@ class Plan:
     concurrency: PlanConcurrency | None = None
     pause_timeout_s: float | None = None
     on_pause_timeout: OnTimeout = "stop"
+    budget: Budget | None = None
+    checkpoint: Checkpoints | None = None
+    resources: Resources | None = None  # of each step that does not say otherwise
+    parallel: int = 0  # tool calls at once; 0: as many as the settings allow
+
+
+def walk(plan: Plan) -> Iterator[tuple[str, PlanStep]]:
+    """Every step of a plan with its place in the document, as it is read from top to bottom."""
+    lists = (("steps", plan.steps), ("on_failure", plan.on_failure), ("finally", plan.finally_))
+    waiting = [placed for place, steps in reversed(lists) for placed in reversed(_placed(place, steps))]
+    while waiting:
+        place, step = waiting.pop()
+        yield place, step
+        waiting.extend(reversed(_placed(f"{place}.steps", step.steps)))
+
+
+def _placed(place: str, steps: tuple[PlanStep, ...]) -> list[tuple[str, PlanStep]]:
+    return [(f"{place}[{index}]", step) for index, step in enumerate(steps)]

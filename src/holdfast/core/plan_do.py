@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, cast, get_args
 
 from holdfast.core.durations import parse_duration, parse_moment
 from holdfast.core.errors import InputInvalid
 from holdfast.core.expressions import Template, place_of
+from holdfast.core.forms import ASK
 from holdfast.core.plan import CACHE_S, EMPTY, NOTHING, RETRIES_MAX, PlanApproval, PlanFallback, WaitSpec
 from holdfast.core.plan_fields import Fields, Problems
+from holdfast.core.plan_resources import read_resources
 from holdfast.core.plan_scope import Scope
 from holdfast.core.policy import (
     APPROVAL_EXPIRES_S,
     BACKOFF_FACTOR,
     BACKOFF_FIRST_S,
     BACKOFF_MAX_S,
+    FALLBACKS_MAX,
     RETRIES,
     DoubtPolicy,
     Effect,
@@ -23,10 +27,13 @@ from holdfast.core.policy import (
     Retry,
     StepPolicy,
 )
+from holdfast.core.resources import Resources
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
 
 FACTOR_MAX = 100.0
-FALLBACKS_MAX = 10
+ACTING = ("fallback", "timeout", "retry", "cache", "effect", "in_doubt", "on_error", "approval")
+_INSTEAD = {"timeout": "say expires among its arguments", "fallback": "say on_expiry among its arguments"}
+_AFTERWARDS = "make it a step of its own, with a condition on the one that failed"
 
 
 class ToolCatalog(Protocol):
@@ -38,6 +45,14 @@ class ToolCatalog(Protocol):
         """`(argument, what is wrong)` pairs; values under `dynamic` names are only known when the step is due."""
         ...
 
+    def why_absent(self, name: str) -> str:
+        """Why a tool that should be there is not; "" if nobody knows of it."""
+        ...
+
+    def fallbacks_of(self, name: str) -> tuple[str, ...]:
+        """The tools that a tool itself names to be tried in its place."""
+        ...
+
 
 class Doing:
     def __init__(
@@ -46,27 +61,42 @@ class Doing:
         programs: Callable[[str], bool] | None,
         problems: Problems,
         template: Callable[[Any, str, Scope], Template],
+        resources: Resources | None = None,
     ) -> None:
         self._tools = tools
         self._tool_names = frozenset(tools.names()) if tools is not None else frozenset[str]()
         self._programs = programs
         self._problems = problems
         self._template = template
+        self._resources = resources  # what the plan says of all its steps
 
     # ---- tools --------------------------------------------------------------------------------------------------
 
     def tool(self, fields: Fields, scope: Scope, optional: bool) -> dict[str, Any]:
         name = fields.text("tool", "the name of a tool")
-        arguments = self._arguments(fields, scope)
+        arguments = self._arguments(fields, scope.with_secrets())
+        if name == ASK:
+            self._check_asking(fields)
         if name and self._is_there(name, fields.at("tool"), optional):
             self._check(name, arguments, fields.at("with"))
+            self._check_declared_fallbacks(name, arguments, fields)
+        fallbacks = self._fallbacks(fields, scope, arguments, optional)
+        own = [other.arguments for other in fallbacks if other.arguments is not None]
         return {
             "tool": name,
             "arguments": arguments,
+            "secrets": arguments.secrets.union(*(other.secrets for other in own)),
             "policy": self._policy(fields),
-            "fallbacks": self._fallbacks(fields, scope, arguments, optional),
+            "fallbacks": fallbacks,
             "approval": self.approval(fields, scope),
         }
+
+    def _check_asking(self, fields: Fields) -> None:
+        for key in ACTING:
+            if key in fields:
+                fields.note(
+                    key, f"goes with tools that act, and {ASK} waits for a person; {_INSTEAD.get(key, 'drop it')}"
+                )
 
     def _arguments(self, fields: Fields, scope: Scope) -> Template:
         value = fields.get("with")
@@ -83,7 +113,9 @@ class Doing:
         elif self._tools is None or name in self._tool_names:
             return self._tools is not None
         elif not optional:
-            self._problems.note(place, f"no tool called {quoted(name)}{did_you_mean(name, self._tool_names)}")
+            why = self._tools.why_absent(name)
+            known = f": {why}" if why else did_you_mean(name, self._tool_names)
+            self._problems.note(place, f"no tool called {quoted(name)}{known}")
         return False
 
     def _check(self, tool: str, arguments: Template, place: str) -> None:
@@ -91,7 +123,21 @@ class Doing:
         if self._tools is not None and isinstance(values, dict):
             given = cast("dict[str, Any]", values)
             for argument, message in self._tools.check(tool, given, arguments.dynamic_keys):
-                self._problems.note(place_of(place, argument) if argument else place, message)
+                self._problems.note(_inside(place, argument, given) if argument else place, message)
+
+    def _check_declared_fallbacks(self, tool: str, arguments: Template, fields: Fields) -> None:
+        """Those of the tool itself, which count when the step names none: what it is called with must fit them, too."""
+        values: Any = arguments.source
+        if "fallback" in fields or self._tools is None or not isinstance(values, dict):
+            return
+        given = cast("dict[str, Any]", values)
+        for other in self._tools.fallbacks_of(tool):
+            if other not in self._tool_names:
+                self._problems.note(fields.at("tool"), f"its fallback {quoted(other)} is not here")
+                continue
+            for argument, message in self._tools.check(other, given, arguments.dynamic_keys):
+                place = place_of(fields.at("with"), argument) if argument else fields.at("with")
+                self._problems.note(place, f"for its fallback {other}: {message}")
 
     def _fallbacks(self, fields: Fields, scope: Scope, own: Template, optional: bool) -> tuple[PlanFallback, ...]:
         if "fallback" not in fields:
@@ -109,7 +155,7 @@ class Doing:
             elif isinstance(entry, dict):
                 inner = Fields(cast("dict[str, Any]", entry), place, self._problems, ("tool", "with"))
                 tool = inner.text("tool", "the name of a tool")
-                arguments = self._arguments(inner, scope) if "with" in inner else None
+                arguments = self._arguments(inner, scope.with_secrets()) if "with" in inner else None
                 checked_at = place if arguments is None else inner.at("with")
                 if "tool" not in inner:
                     self._problems.note(place, "missing tool; a fallback is the name of a tool, or {tool: …, with: …}")
@@ -118,7 +164,9 @@ class Doing:
                     place, f"expected the name of a tool or {{tool, with}}, got {describe_value(entry)}"
                 )
                 continue
-            if tool and self._is_there(tool, place, optional):
+            if tool == ASK:
+                self._problems.note(place, f"{ASK} waits for a person and cannot stand in for a tool; {_AFTERWARDS}")
+            elif tool and self._is_there(tool, place, optional):
                 self._check(tool, own if arguments is None else arguments, checked_at)
             found.append(PlanFallback(tool=tool, arguments=arguments))
         return tuple(found)
@@ -134,8 +182,13 @@ class Doing:
             retry=self._retry(fields),
             in_doubt=fields.choice("in_doubt", doubts),
             cache_s=self._cache(fields),
+            resources=self._resources_of(fields),
             on_error=on_error or "ask",
         )
+
+    def _resources_of(self, fields: Fields) -> Resources | None:
+        own = read_resources(fields)
+        return own.over(self._resources) if own is not None else self._resources
 
     def _timeout(self, fields: Fields) -> float | None:
         seconds = fields.duration("timeout")
@@ -230,3 +283,9 @@ class Doing:
             except InputInvalid as error:
                 fields.note(key, str(error))
         return template
+
+
+def _inside(place: str, argument: str, given: Mapping[str, Any]) -> str:
+    """The place of an argument, or of something inside it: `form.colour.choices[1]`."""
+    name = argument if argument in given else re.split(r"[.\[]", argument, maxsplit=1)[0]
+    return place_of(place, name) + argument[len(name) :]

@@ -28,6 +28,13 @@ class Graph:
     def ids(self) -> tuple[str, ...]:
         return tuple(self._needs)
 
+    def waves(self) -> list[tuple[int, str]]:
+        """Every step with its turn, from 1: steps of one turn may run at the same time."""
+        turn: dict[str, int] = {}
+        for step in self._order():
+            turn[step] = 1 + max((turn[need] for need in self._needs[step]), default=0)
+        return sorted(((turn[step], step) for step in turn), key=lambda one: (one[0], self._number[one[1]]))
+
     def ends_before(self, earlier: str, later: str) -> bool:
         """Whether `later` needs `earlier`, directly or through others. In a cycle, which is reported anyway: yes."""
         bits = self._before.get(later)

@@ -7,28 +7,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
-from holdfast.core.errors import PlanInvalid
+from holdfast.core.budget import WARN_AT, Budget, read_share, read_usd
+from holdfast.core.errors import InputInvalid, PlanInvalid
 from holdfast.core.events import OnTimeout
 from holdfast.core.expressions import Expressions, Template
 from holdfast.core.inputs import INPUT_TYPES, InputSpec, InputType, mismatch
-from holdfast.core.plan import LIMIT_MAX, NOTHING, Plan, PlanConcurrency, PlanStep
+from holdfast.core.labels import LABELS_MAX, name_problem
+from holdfast.core.plan import LIMIT_MAX, NOTHING, PARALLEL_MAX, Plan, PlanConcurrency, PlanStep
+from holdfast.core.plan_checkpoint import read_checkpoints
 from holdfast.core.plan_do import ToolCatalog
 from holdfast.core.plan_fields import Fields, Problems, TooMany, plain_json
 from holdfast.core.plan_graph import Graph
+from holdfast.core.plan_resources import read_resources
 from holdfast.core.plan_scope import Scope
 from holdfast.core.plan_steps import StepsReader
+from holdfast.core.resources import Resources
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
 
 __all__ = ["ToolCatalog", "read_extension", "read_plan"]
 
 PLAN_KEYS = (
     "name", "title", "labels", "inputs", "steps", "on_failure", "finally", "output", "concurrency", "pause_timeout",
-    "on_pause_timeout",
+    "on_pause_timeout", "budget", "checkpoint", "resources", "max_parallel",
 )  # fmt: skip
+T = TypeVar("T")
 NAME_CHARS_MAX = 200
-LABELS_MAX = 100
 
 
 def read_plan(
@@ -37,9 +42,13 @@ def read_plan(
     expressions: Expressions,
     tools: ToolCatalog | None = None,
     programs: Callable[[str], bool] | None = None,
+    secrets: frozenset[str] | None = None,
     name: str = "",
 ) -> Plan:
-    """`name` is what the plan is called when it does not say so itself. `programs` says whether a child is known."""
+    """`name` is what the plan is called when it does not say so itself. `programs` says whether a child is known.
+
+    `secrets` are those that are declared; without them, as when a recorded plan is reopened, none is missed.
+    """
     problems = Problems()
     plan: Plan | None = None
     try:
@@ -48,7 +57,9 @@ def read_plan(
             problems.note("", f"expected a map with a name and steps, got {describe_value(document)}")
         else:
             fields = Fields(cast("dict[str, Any]", document), "", problems, PLAN_KEYS)
-            plan = _Reader(fields, StepsReader(expressions, tools, programs, problems)).plan(name)
+            resources = read_resources(fields)
+            steps = StepsReader(expressions, tools, programs, problems, resources)
+            plan = _Reader(fields, steps, resources, secrets).plan(name)
     except TooMany:
         pass
     if plan is None or problems:
@@ -63,6 +74,7 @@ def read_extension(
     expressions: Expressions,
     tools: ToolCatalog | None = None,
     programs: Callable[[str], bool] | None = None,
+    secrets: frozenset[str] | None = None,
 ) -> tuple[PlanStep, ...]:
     """New steps for the end of a plan's list. The first needs the plan's last step unless it says otherwise."""
     problems = Problems()
@@ -70,8 +82,8 @@ def read_extension(
     taken = frozenset(step.id for step in (*plan.on_failure, *plan.finally_))
     try:
         document = plain_json(source, problems)
-        scope = Scope(frozenset(plan.inputs))
-        reader = StepsReader(expressions, tools, programs, problems)
+        scope = Scope(frozenset(plan.inputs), secrets=secrets)
+        reader = StepsReader(expressions, tools, programs, problems, plan.resources)
         steps, _ = reader.read(document, "steps", scope, existing=plan.steps, taken=taken)
     except TooMany:
         pass
@@ -81,15 +93,19 @@ def read_extension(
 
 
 class _Reader:
-    def __init__(self, fields: Fields, steps: StepsReader) -> None:
+    def __init__(
+        self, fields: Fields, steps: StepsReader, resources: Resources | None, secrets: frozenset[str] | None
+    ) -> None:
         self._fields = fields
+        self._secrets = secrets
         self._problems = fields.problems
         self._steps = steps
+        self._resources = resources
 
     def plan(self, name: str) -> Plan:
         fields = self._fields
         inputs = self._inputs()
-        scope = Scope(frozenset(inputs))
+        scope = Scope(frozenset(inputs), secrets=self._secrets)
         if "steps" in fields:
             steps, after = self._steps.read(fields.get("steps"), "steps", scope)
         else:
@@ -109,6 +125,10 @@ class _Reader:
             concurrency=self._concurrency(scope),
             pause_timeout_s=fields.duration("pause_timeout"),
             on_pause_timeout=self._on_pause_timeout(),
+            budget=self._budget(),
+            checkpoint=read_checkpoints(fields),
+            resources=self._resources,
+            parallel=fields.whole("max_parallel", 0, 1, PARALLEL_MAX) if "max_parallel" in fields else 0,
         )
 
     def _name(self, default: str) -> str:
@@ -141,6 +161,8 @@ class _Reader:
             return {}
         labels = Fields(cast("dict[str, Any]", value), "labels", self._problems, cast("dict[str, Any]", value))
         for key, item in labels.values.items():
+            if problem := name_problem(key):
+                self._problems.note("labels", problem)
             if not isinstance(item, str | int | float):
                 labels.expected(key, "a text")
         return {key: self._steps.template(item, labels.at(key), scope) for key, item in labels.values.items()}
@@ -153,6 +175,25 @@ class _Reader:
             inner.note("key", "missing; executions with the same key share the limit")
         key = self._steps.template(inner.text("key"), inner.at("key"), scope)
         return PlanConcurrency(key=key, limit=inner.whole("limit", 1, 1, LIMIT_MAX))
+
+    def _budget(self) -> Budget | None:
+        if not isinstance(self._fields.get("budget"), dict):
+            usd = self._read(self._fields, "budget", read_usd) if "budget" in self._fields else None
+            return Budget(limit_micros=usd) if usd is not None else None
+        inner = self._fields.fields("budget", ("usd", "warn_at"), "an amount")
+        assert inner is not None
+        if "usd" not in inner:
+            inner.note("usd", "missing; say how many US dollars may be spent, such as 0.50")
+        usd = self._read(inner, "usd", read_usd) if "usd" in inner else None
+        warn_at = self._read(inner, "warn_at", read_share) if "warn_at" in inner else WARN_AT
+        return Budget(limit_micros=usd, warn_at=warn_at) if usd is not None and warn_at is not None else None
+
+    def _read(self, fields: Fields, key: str, read: Callable[[object], T]) -> T | None:
+        try:
+            return read(fields.get(key))
+        except InputInvalid as error:
+            fields.note(key, str(error))
+            return None
 
     def _on_pause_timeout(self) -> OnTimeout:
         options: tuple[OnTimeout, ...] = get_args(OnTimeout)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from holdfast.core.expressions import Condition, Template
 from holdfast.core.plan_fields import Problems
 from holdfast.core.plan_graph import Graph
+from holdfast.core.secrets import not_declared
 from holdfast.core.suggest import did_you_mean, quoted
 
 UNNAMED = "?"  # begins the stand-in for the id of a step that has none, so that reading can go on
@@ -27,6 +28,8 @@ class Scope:
     inputs: frozenset[str]
     names: frozenset[str] = frozenset({"inputs"})
     levels: tuple[Level, ...] = ()
+    secrets: frozenset[str] | None = None  # those that are declared; None: nobody has looked
+    may_use_secrets: bool = False
 
     def inside(self, graph: Graph) -> Scope:
         names = self.names | {f"steps.{step}" for step in graph.ids if not step.startswith(UNNAMED)}
@@ -34,7 +37,11 @@ class Scope:
 
     def at(self, step: str) -> Scope:
         """The same list, seen from one of its steps."""
-        return Scope(self.inputs, self.names, (*self.levels[:-1], Level(self.levels[-1].graph, step)))
+        return replace(self, levels=(*self.levels[:-1], Level(self.levels[-1].graph, step)))
+
+    def with_secrets(self) -> Scope:
+        """The arguments of a tool: the only place where a secret is of any use."""
+        return replace(self, may_use_secrets=True)
 
     def having(self, *names: str) -> Scope:
         return replace(self, names=self.names | set(names))
@@ -53,6 +60,10 @@ class Scope:
                 message = self._not_ended(name_of_one)
                 if message:
                     problems.note(place, f"uses {name}, {message}")
+            elif kind == "secrets" and not self.may_use_secrets:
+                problems.note(place, f"uses {name}; a secret goes to a tool, under with, and nowhere else")
+            elif kind == "secrets" and self.secrets is not None and name_of_one not in self.secrets:
+                problems.note(place, not_declared(name_of_one, sorted(self.secrets)))
 
     def _not_ended(self, step: str) -> str:
         for depth, level in enumerate(reversed(self.levels)):

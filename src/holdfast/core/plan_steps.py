@@ -27,22 +27,25 @@ from holdfast.core.plan_fields import Fields, Problems
 from holdfast.core.plan_graph import Graph
 from holdfast.core.plan_scope import UNNAMED, Scope
 from holdfast.core.policy import FOR_EACH_PARALLEL
+from holdfast.core.resources import Resources
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
 
 _ID = re.compile(r"[a-z][a-z0-9_]*")
-_RESERVED_IDS = frozenset({"in", "true", "false", "null"})  # words of the expression language
+RESERVED_IDS = frozenset({"in", "true", "false", "null"})  # words of the expression language
 
-_COMMON = ("id", "title", "needs", "when", "for_each", "key", "max_parallel", "critical", "optional")
-_OF_TOOL = ("tool", "with", "fallback", "timeout", "retry", "cache", "effect", "in_doubt", "on_error", "approval")
-_KEYS: dict[PlanStepKind, tuple[str, ...]] = {
+COMMON_KEYS = ("id", "title", "needs", "when", "for_each", "key", "max_parallel", "critical", "optional")
+_OF_TOOL = (
+    "tool", "with", "fallback", "timeout", "retry", "cache", "effect", "in_doubt", "on_error", "approval", "resources",
+)  # fmt: skip
+KEYS_OF: dict[PlanStepKind, tuple[str, ...]] = {
     "tool": _OF_TOOL,
     "plan": ("steps", "output"),
     "wait": ("wait",),
     "child": ("start", "with"),
     "approval": ("approval",),
 }
-_KIND_OF: dict[str, PlanStepKind] = {"tool": "tool", "steps": "plan", "wait": "wait", "start": "child"}
-STEP_KEYS = (*_COMMON, *dict.fromkeys(key for keys in _KEYS.values() for key in keys))
+KIND_OF: dict[str, PlanStepKind] = {"tool": "tool", "steps": "plan", "wait": "wait", "start": "child"}
+STEP_KEYS = (*COMMON_KEYS, *dict.fromkeys(key for keys in KEYS_OF.values() for key in keys))
 
 
 class StepsReader:
@@ -52,10 +55,11 @@ class StepsReader:
         tools: ToolCatalog | None,
         programs: Callable[[str], bool] | None,
         problems: Problems,
+        resources: Resources | None = None,
     ) -> None:
         self._expressions = expressions
         self._problems = problems
-        self._doing = Doing(tools, programs, problems, self.template)
+        self._doing = Doing(tools, programs, problems, self.template, resources)
 
     def template(self, value: Any, place: str, scope: Scope) -> Template:
         template = Template.compile(value, self._expressions, scope.names, place, self._problems)
@@ -120,10 +124,12 @@ class StepsReader:
         elif not isinstance(value, str) or not _ID.fullmatch(value) or len(value) > ID_CHARS_MAX:
             proposed = _as_id(value) if isinstance(value, str) else ""
             hint = f"; for example {quoted(proposed)}" if proposed else ""
+            if isinstance(value, bool):
+                hint = '; YAML reads yes, no, on, off, true and false as truth values: put the id in quotes, as "yes"'
             fields.expected("id", f"lower-case letters, digits and _ (at most {ID_CHARS_MAX})")
             if hint:
                 self._problems[-1] = self._problems[-1]._replace(message=self._problems[-1].message + hint)
-        elif value in _RESERVED_IDS:
+        elif value in RESERVED_IDS:
             fields.note("id", f"{quoted(value)} is a word of the expression language; choose another id")
         elif value in taken:
             fields.note("id", f"another step is already called {quoted(value)}; ids must differ")
@@ -187,21 +193,21 @@ class StepsReader:
                 return PlanStep(kind="approval", **common, approval=self._doing.approval(fields, inner))
 
     def _kind(self, fields: Fields) -> PlanStepKind | None:
-        present = [key for key in _KIND_OF if key in fields]
+        present = [key for key in KIND_OF if key in fields]
         if len(present) > 1:
             both = " and ".join(map(quoted, present))
             self._problems.note(fields.place, f"has {both}; a step does one thing, so make them separate steps")
-            return _KIND_OF[present[0]]
-        if not present and "approval" not in fields:
+            return KIND_OF[present[0]]
+        if not present and fields.values.get("approval", False) is False:
             message = "says nothing to do; give it one of: tool, steps, wait, start, approval"
             self._problems.note(fields.place, message)
             return None
-        kind = _KIND_OF[present[0]] if present else "approval"
+        kind = KIND_OF[present[0]] if present else "approval"
         doing = present[0] if present else "approval"
-        allowed = (*_COMMON, *_KEYS[kind])
+        allowed = (*COMMON_KEYS, *KEYS_OF[kind])
         for key in fields.values:
             if key in STEP_KEYS and key not in allowed:
-                owners = [owner for owner, of in _KIND_OF.items() if key in _KEYS[of]]
+                owners = [owner for owner, of in KIND_OF.items() if key in KEYS_OF[of]]
                 fields.note(key, f"goes with {' or '.join(map(quoted, owners))}, and this step has {quoted(doing)}")
         for key in ("key", "max_parallel"):
             if key in fields and "for_each" not in fields:

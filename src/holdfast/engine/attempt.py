@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
 from holdfast.core.errors import ToolError, Transient
 from holdfast.core.policy import HOOK_TIMEOUT_S, STEP_TIMEOUT_S
+from holdfast.core.secrets import put_in
 from holdfast.tools.call import Call, DidNotHappen, Happened
+from holdfast.tools.masks import masks
 from holdfast.tools.threads import NeverBegan, StillRunning
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
 
 
+LATE_SEEN_S = 0.25  # a busy loop sees a timer late; more than this is a loop that stood still
 LATE_S = 1.0  # how long an attempt whose time is up may take to say how it ended
 
 
@@ -45,6 +48,32 @@ class AnsweredLate(asyncio.CancelledError):
         self.output = output
 
 
+class Patience(NamedTuple):
+    """How long an attempt may take in all, and how long it may be silent."""
+
+    timeout_s: float
+    idle_s: float | None
+
+    async def wait(self, loop: asyncio.AbstractEventLoop, work: asyncio.Task[Any], call: Call) -> str:
+        """Until it has ended ("") or one of the limits is over: "time" or "idle"."""
+        if self.idle_s is None:
+            await asyncio.wait({work}, timeout=self.timeout_s)
+            return "time"
+        until = loop.time() + self.timeout_s
+        signs, silent_since = call.signs, loop.time()
+        while not work.done():
+            now = loop.time()
+            if call.signs != signs:
+                signs, silent_since = call.signs, now
+            if now >= until:
+                return "time"
+            if now >= silent_since + self.idle_s:
+                return "idle"
+            # Looked at ten times within the limit: words come from any thread, and are not worth a timer each.
+            await asyncio.wait({work}, timeout=min(until - now, max(self.idle_s / 10, 0.001)))
+        return ""
+
+
 async def invoke(
     run: Driver, task: asyncio.Task[Any], tool: Tool[..., Any], arguments: bytes, call: Call, timeout_s: float | None
 ) -> bytes:
@@ -53,9 +82,15 @@ async def invoke(
     With a time limit of its own a tool runs in a task of its own, so that one that ignores its cancellation can be left
     behind. The general limit is only looked at now and then, which costs next to nothing.
     """
-    validated = tool.validate(cast("dict[str, Any]", msgspec.json.decode(arguments)))
-    if timeout_s is not None:
-        return tool.output(await _in_own_task(run, tool, validated, call, timeout_s))
+    given = cast("dict[str, Any]", msgspec.json.decode(arguments))
+    if call.secrets:
+        given = await _with_secrets(run, given, call)
+    validated = tool.validate(given)
+    idle_s = tool.idle_timeout_s
+    if timeout_s is not None or idle_s is not None:
+        return _output(
+            tool, await _in_own_task(run, tool, validated, call, Patience(timeout_s or STEP_TIMEOUT_S, idle_s))
+        )
     deadlines = run.services.deadlines
     before = deadlines.set(task, run.loop, STEP_TIMEOUT_S)
     try:
@@ -67,7 +102,7 @@ async def invoke(
             raise CancelledInside(f"{tool.name} cancelled itself") from None
         else:
             late = await _late(run, call, error, run.services.limits.interrupt_grace_s * 0.9, error)
-            raise AnsweredLate(tool.output(late)) from None
+            raise AnsweredLate(_output(tool, late)) from None
     except BaseException as error:
         if deadlines.clear(task, before):
             task.uncancel()
@@ -79,29 +114,61 @@ async def invoke(
     else:
         if deadlines.clear(task, before):
             task.uncancel()  # it ignored that its time was up, and answered after all
-    return tool.output(value)
+    return _output(tool, value)
+
+
+async def _with_secrets(run: Driver, given: dict[str, Any], call: Call) -> dict[str, Any]:
+    """The recorded arguments as the tool gets them: this is where a reference becomes a secret, and nowhere else."""
+    return cast("dict[str, Any]", put_in(given, await run.services.secrets.fetch(call.secrets)))
+
+
+async def _given(run: Driver, arguments: bytes, call: Call) -> dict[str, Any]:
+    given = cast("dict[str, Any]", msgspec.json.decode(arguments))
+    return await _with_secrets(run, given, call) if call.secrets else given
+
+
+def _output(tool: Tool[..., Any], value: Any) -> bytes:
+    """What the tool answered, and no secret in it."""
+    output = tool.output(value)
+    return masks.json(output) if masks.active else output
 
 
 async def _in_own_task(
-    run: Driver, tool: Tool[..., Any], validated: dict[str, Any], call: Call, timeout_s: float
+    run: Driver, tool: Tool[..., Any], validated: dict[str, Any], call: Call, patience: Patience
 ) -> Any:
     inner = run.loop.create_task(tool.invoke(validated, call))
+    began = run.loop.time()
     try:
-        await asyncio.wait({inner}, timeout=timeout_s)
+        over = await patience.wait(run.loop, inner, call)
     except asyncio.CancelledError as error:
         late = await _stopped(run, call, inner, run.services.limits.interrupt_grace_s * 0.9, error)
-        raise AnsweredLate(tool.output(late)) from None
+        raise AnsweredLate(_output(tool, late)) from None
     if inner.done():
+        _warn_if_blocked(tool, call, run.loop.time() - began, patience.timeout_s)
         if inner.cancelled():
             raise CancelledInside(f"{tool.name} cancelled itself")
         return inner.result()
-    return await _stopped(run, call, inner, LATE_S, _too_long(tool, timeout_s))
+    if over == "idle":
+        gone = TimeoutError(f"{tool.name} gave no sign of life for {patience.idle_s:g} s")
+    else:
+        gone = _too_long(tool, patience.timeout_s)
+    return await _stopped(run, call, inner, LATE_S, gone)
+
+
+def _warn_if_blocked(tool: Tool[..., Any], call: Call, took_s: float, limit_s: float) -> None:
+    """It ended too late, and nobody could see that its time was up: something kept the event loop from running."""
+    if tool.is_async and took_s > limit_s + LATE_SEEN_S:
+        call.hear(
+            "warning",
+            f"{tool.name} took {took_s:.1f} s, and its limit of {limit_s:g} s could not be kept: the event loop was "
+            "blocked, and nothing else ran meanwhile; what blocks belongs into a `def`, which runs in a thread\n",
+        )
 
 
 async def _stopped(run: Driver, call: Call, inner: asyncio.Task[Any], grace_s: float, otherwise: BaseException) -> Any:
     """Cancel a tool's task; its answer if there is one after all. One that will not end is left behind and counted."""
     inner.cancel()
-    await asyncio.wait({inner}, timeout=grace_s)
+    await _given_time(inner, grace_s, isinstance(otherwise, asyncio.CancelledError))
     if not inner.done():
         run.services.leave_behind(inner)
         run.services.lives_on(call.key, inner)
@@ -129,13 +196,26 @@ async def _late(
     if isinstance(error, NeverBegan):
         if isinstance(otherwise, asyncio.CancelledError):
             raise error
-        raise Transient("all threads were busy and it never began", without_effect=True)
+        raise Transient("it waited for its turn and never began", without_effect=True)
     if isinstance(error, StillRunning):
-        await asyncio.wait({error.future}, timeout=grace_s)
+        await _given_time(error.future, grace_s, isinstance(otherwise, asyncio.CancelledError))
         if error.future.done():
             return error.future.result()
         run.services.lives_on(call.key, error.future)
     raise otherwise
+
+
+async def _given_time(work: asyncio.Future[Any], grace_s: float, is_cut: bool) -> None:
+    """Wait for what may still end. Whoever is cut is often told so twice, by its driver and by its program: the second
+    word must not take away the time that the first one gave."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + grace_s
+    while not work.done() and (left_s := until - loop.time()) > 0:
+        try:
+            await asyncio.wait({work}, timeout=left_s)
+        except asyncio.CancelledError:
+            if not is_cut:
+                raise
 
 
 def _too_long(tool: Tool[..., Any], timeout_s: float) -> TimeoutError:
@@ -143,7 +223,10 @@ def _too_long(tool: Tool[..., Any], timeout_s: float) -> TimeoutError:
 
 
 async def reduced(tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes:
-    """The same with less, as the tool says; a tool that cannot say is asked for the same again."""
+    """The same with less, as the tool says; a tool that cannot say is asked for the same again.
+
+    What it returns is journaled, so it is shown references, and no secret.
+    """
     try:
         async with asyncio.timeout(HOOK_TIMEOUT_S):
             return encode(await tool.run_reduce(tool.validate(msgspec.json.decode(arguments)), call))
@@ -151,19 +234,19 @@ async def reduced(tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes:
         return arguments
 
 
-async def refresh(tool: Tool[..., Any], arguments: bytes, call: Call) -> None:
+async def refresh(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call) -> None:
     with suppress(Exception):  # if it did not help, the next attempt says so
         async with asyncio.timeout(HOOK_TIMEOUT_S):
-            await tool.run_refresh(tool.validate(msgspec.json.decode(arguments)), call)
+            await tool.run_refresh(tool.validate(await _given(run, arguments, call)), call)
 
 
-async def verified(tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes | DidNotHappen | None:
+async def verified(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes | DidNotHappen | None:
     """What the tool's own check says: its output if it happened, or None if nobody can tell."""
     try:
         async with asyncio.timeout(HOOK_TIMEOUT_S):
-            verdict = await tool.run_verify(tool.validate(msgspec.json.decode(arguments)), call)
+            verdict = await tool.run_verify(tool.validate(await _given(run, arguments, call)), call)
         if isinstance(verdict, Happened):
-            return tool.output(verdict.output)
+            return _output(tool, verdict.output)
         return verdict if isinstance(verdict, DidNotHappen) else None
     except Exception:
         return None  # a check that fails has told us nothing

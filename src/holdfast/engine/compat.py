@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from holdfast.core.events import TaskCreated
 from holdfast.core.execution import Execution
 from holdfast.engine.services import Services
@@ -11,6 +13,13 @@ def differences(state: Execution, services: Services) -> list[str]:
     """Sentences, one per difference that nobody has accepted yet."""
     created = state.facts()
     found = [*_version(created, services), *_folder(created, services), *_tools(created, services)]
+    return [sentence for sentence in found if sentence not in state.accepted]
+
+
+def differences_of_place(state: Execution, services: Services) -> list[str]:
+    """Those that can be told without knowing the tools."""
+    created = state.facts()
+    found = [*_version(created, services), *_folder(created, services)]
     return [sentence for sentence in found if sentence not in state.accepted]
 
 
@@ -25,6 +34,12 @@ def _folder(created: TaskCreated, services: Services) -> list[str]:
     if created.folder and created.folder != str(services.folder):
         return [f"it was started in {created.folder}, this is {services.folder}"]
     return []
+
+
+def home_elsewhere(state: Execution, services: Services) -> str:
+    """The folder it was started in, if that is another one and still there: a worktree's twin, or a moved copy's."""
+    folder = state.facts().folder
+    return folder if _folder(state.facts(), services) and Path(folder).is_dir() else ""
 
 
 def _tools(created: TaskCreated, services: Services) -> list[str]:

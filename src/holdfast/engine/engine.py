@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,31 +24,41 @@ from holdfast.core.errors import (
     NotFound,
     Refused,
     ResumeMismatch,
+    StoreCorrupted,
 )
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine import inbox
-from holdfast.engine.compat import differences
+from holdfast.engine import carrying, inbox
+from holdfast.engine.carrying import Restored, differences_below
+from holdfast.engine.compat import differences, home_elsewhere
 from holdfast.engine.driver import Driver
-from holdfast.engine.forks import blobs_of, copied_events, task_of
-from holdfast.engine.keeping import Keeper, Recovery
-from holdfast.engine.ownership import look, open_state
+from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, task_of
+from holdfast.engine.health import HealthWatch
+from holdfast.engine.keeping import Keeper, Onlooker, Recovery
+from holdfast.engine.ownership import hold, let_go, look, open_state
 from holdfast.engine.program import Program
 from holdfast.engine.run import Run
 from holdfast.engine.services import Services
 from holdfast.engine.slots import Slot
+from holdfast.journal import tidying
+from holdfast.journal.bundle import write
 from holdfast.journal.liveness import Liveness
-from holdfast.journal.log import Log, new_execution
-from holdfast.journal.store import Head, Query
+from holdfast.journal.log import new_execution
+from holdfast.journal.store import Head, Microseconds, Query
 from holdfast.tools.tool import Tool
+
+POSTED_TOGETHER = 1000  # commands in one transaction: more would keep others from writing for too long
 
 
 class Engine:
-    """`recover`: "all" takes up every execution it can run, "family" its own and their children, "none" nothing."""
+    """`recover`: "all" takes up every execution it can run, "family" its own and their children, "none" only
+    what is started here, "nothing" not even that: it is left to another process.
+    """
 
     def __init__(self, services: Services, liveness: Liveness, *, recover: Recovery = "all") -> None:
         self.services = services
         self._liveness = liveness
         self._keeper = Keeper(services, liveness, recover)
+        self.health = HealthWatch(services, liveness.is_dead)
         self._submitting: set[asyncio.Future[Run]] = set()
         self._closing = False
         services.on_child = self._child_was_born
@@ -56,10 +67,15 @@ class Engine:
         self._liveness.register(self.services.driver)
         try:
             self._liveness.tidy(await self.services.store.drivers())
+            await self.services.registry.open()
         except BaseException:
             await self.close()  # whoever could not come in leaves nothing behind either
             raise
         self._keeper.start()
+        if self._keeper.drives_anything:
+            self.health.start()
+        if self.services.notices is not None and self._keeper.drives_anything:
+            self.services.notices.catch_up()
 
     # ---- starting -----------------------------------------------------------------------------------------------
 
@@ -69,12 +85,13 @@ class Engine:
         blobs: Sequence[tuple[str, bytes]] = (),
         copied: Sequence[ev.Event] = (),
         program: Program | None = None,
+        needs: tuple[str, ...] = (),
     ) -> Run:
         """Hand a task in. When this returns it is on disk, and will be driven to its end."""
         if self._closing:
             raise Refused("the engine is closing; start the task with another one")
         # Shielded: whoever asked may be cancelled, but what was written must be driven. A closing engine waits for it.
-        submitting = asyncio.ensure_future(self._submit(created, blobs, copied, program))
+        submitting = asyncio.ensure_future(self._submit(created, blobs, copied, program, needs))
         self._submitting.add(submitting)
         submitting.add_done_callback(self._submitting.discard)
         return await asyncio.shield(submitting)
@@ -85,12 +102,17 @@ class Engine:
         blobs: Sequence[tuple[str, bytes]],
         copied: Sequence[ev.Event],
         program: Program | None,
+        needs: tuple[str, ...],
     ) -> Run:
         execution_id = self.services.new_id()
         self._keeper.family.add(execution_id)
         slot = Slot(self._keeper.slots, held=False)
         at_once = (
-            program is not None and not created.hold and created.concurrency is None and self._keeper.slots.free > 0
+            program is not None
+            and self._keeper.drives_anything
+            and not created.hold
+            and created.concurrency is None
+            and self._keeper.slots.free > 0
         )
         events: list[ev.Event] = [created, *copied]
         if at_once:
@@ -98,6 +120,7 @@ class Engine:
             events.append(ev.TaskStarted(at=created.at, because="created", driver=self.services.driver))
         driver = self.services.driver if at_once else ""
         new, state = new_execution(execution_id, events, driver=driver, blobs=blobs)
+        new.needs = needs
         with self.services.in_hand(execution_id):
             try:
                 written = await self.services.writer.write(new)
@@ -107,9 +130,11 @@ class Engine:
                 raise
             if not written.ok:
                 slot.release()
+                if not written.existing:
+                    raise Refused("what it is made from was deleted in this moment; nothing was started")
                 return await self._same_key(created, written.existing)
             if at_once and program is not None:
-                journal = Log(self.services.store, self.services.writer, state, new.head.digest, new.head.epoch)
+                journal = self.services.open_log(state, new.head.digest, new.head.epoch)
                 self._keeper.drive(Driver(self.services, journal, program, slot))
         if not at_once:
             self._keeper.some_wait = True
@@ -165,6 +190,18 @@ class Engine:
     def drives(self, execution_id: str) -> bool:
         return execution_id in self._keeper.drivers
 
+    def driven(self) -> list[str]:
+        """The executions that run here."""
+        return list(self._keeper.drivers)
+
+    async def due(self, until: Microseconds, limit: int) -> list[Head]:
+        """What should be driven by then, is driven by nobody, and could be driven here."""
+        return await self._keeper.due(until, limit)
+
+    def tell(self, onlooker: Onlooker) -> None:
+        """Tell somebody, from now on, what this process drives."""
+        self._keeper.onlooker = onlooker
+
     def raise_problem(self, execution_id: str) -> None:
         """What kept this process from driving it, if it is still so."""
         problem = self._keeper.problems.get(execution_id)
@@ -189,11 +226,42 @@ class Engine:
     async def command(
         self, execution_id: str, verb: Verb, *, by: str = "", command_id: str = "", **arguments: Any
     ) -> Answer:
+        command = self._command(execution_id, verb, by, command_id, arguments)
+        answer = await inbox.send(self.services, self._liveness, command, self._keeper.drivers.get)
+        self._keeper.look()
+        return answer
+
+    async def command_many(
+        self, execution_ids: Sequence[str], verb: Verb, *, bulk_id: str, by: str = "", **arguments: Any
+    ) -> AsyncIterator[tuple[str, Answer]]:
+        """The same command for many executions, and what became of each, as the answers come.
+
+        All are written first, up to POSTED_TOGETHER in one transaction: after that each is applied whatever becomes of
+        this process. The same `bulk_id` again goes on with what is not answered yet, and does nothing twice.
+        """
+        commands = [
+            self._command(execution_id, verb, by, f"{bulk_id}:{execution_id}", arguments)
+            for execution_id in execution_ids
+        ]
+        chunks = [commands[at : at + POSTED_TOGETHER] for at in range(0, len(commands), POSTED_TOGETHER)]
+        refused: dict[str, Refused] = {}
+        for chunk in chunks:
+            refused |= await inbox.post(self.services, chunk)
+        for chunk in chunks:
+            async for command, answer in inbox.settle_all(
+                self.services, self._liveness, chunk, self._keeper.drivers.get, refused
+            ):
+                yield command.execution_id, answer
+        self._keeper.look()
+
+    def _command(
+        self, execution_id: str, verb: Verb, by: str, command_id: str, arguments: Mapping[str, Any]
+    ) -> Command:
         if len(command_id) > COMMAND_ID_CHARS_MAX:
             raise InputInvalid(f"a command's id has {len(command_id):,} characters, {COMMAND_ID_CHARS_MAX} are allowed")
         if command_id.startswith(OURS):
             raise InputInvalid(f"a command's id may not begin with \"{OURS}\"; those are Holdfast's own")
-        command = Command(
+        return Command(
             id=command_id or self.services.new_id(),
             execution_id=execution_id,
             verb=verb,
@@ -201,9 +269,6 @@ class Engine:
             by=by or _user(),
             arguments=encode_arguments(**arguments),
         )
-        answer = await inbox.send(self.services, self._liveness, command, self._keeper.drivers.get)
-        self._keeper.look()
-        return answer
 
     async def resume(self, execution_id: str, *, by: str = "", why: str = "", force: bool = False) -> Answer:
         """Validate, then go on: what was paused or interrupted is resumed, what nobody drives is driven here."""
@@ -212,20 +277,26 @@ class Engine:
         if not state.is_ended:
             found = differences(state, self.services)
             if found and not force:
-                raise ResumeMismatch(found)
-            forced = tuple(found)
+                head = await self.services.store.head(execution_id)
+                home = home_elsewhere(state, self.services) if head.held != carrying.HELD else ""
+                raise ResumeMismatch(found, home, imported=head.held == carrying.HELD)
+            forced = tuple(dict.fromkeys([*found, *await differences_below(self.services, state)])) if force else ()
             if not force:
                 await look(self.services, execution_id)
-        self._keeper.family.add(execution_id)
         answer = await self.command(execution_id, "resume", by=by, why=why, forced=forced)
-        self._keeper.left.pop(
-            execution_id, None
-        )  # only now: until its differences are accepted, it may be left once more
-        self._keeper.problems.pop(execution_id, None)
-        self._keeper.look()
+        if answer.outcome != "refused":
+            await let_go(self.services.store, execution_id)
+        self.drive(execution_id)  # only now: until its differences are accepted, it may be left once more
         if answer.outcome == "refused":
             raise Refused(answer.text)
         return answer
+
+    def drive(self, execution_id: str) -> None:
+        """From now on this process looks after it: it drives it as soon as it is due and nobody else does."""
+        self._keeper.family.add(execution_id)
+        self._keeper.left.pop(execution_id, None)
+        self._keeper.problems.pop(execution_id, None)
+        self._keeper.look()
 
     async def check_extension(self, execution_id: str, steps: Sequence[Mapping[str, Any]]) -> Raw:
         """New steps for a running plan, validated like the plan itself."""
@@ -239,27 +310,102 @@ class Engine:
         return extend(state, list(steps))
 
     async def fork(
-        self, execution_id: str, *, at: str = "", replacing: ev.TaskCreated | None = None, by: str = ""
+        self,
+        execution_id: str,
+        *,
+        at: str = "",
+        replacing: ev.TaskCreated | None = None,
+        by: str = "",
+        key: str = "",
+        drive: bool = True,
     ) -> Run:
-        """A new execution that keeps what was done before step `at`, or, without it, all that completed."""
+        """A new execution that keeps what was done before step `at`, or, without it, all that completed.
+
+        `key` makes forking twice the same as once; without `drive` it is left to whoever recovers.
+        """
         now = self.services.clock.now_us()
         created, copied = await copied_events(self.services.store, execution_id, at, now)
         base = replacing or created
         fresh = msgspec.structs.replace(
             base,
             at=now,
-            key="",
+            key=key,
             hold=False,
             parent=None,
             owner=by or created.owner,
             forked_from=ev.ForkedFrom(id=execution_id, at=at),
         )
+        blobs = await blobs_of(self.services.store, [fresh, *copied])
+        needs = () if at else await looked_up_later(self.services.store, execution_id)
+        if not drive:
+            return await self.submit(fresh, blobs, copied, needs=needs)
         kind = self.services.programs.get(fresh.program.kind)
         if kind is None:
             raise NotFound(f"nothing here can run a program of kind {fresh.program.kind}")
-        blobs = await blobs_of(self.services.store, [fresh, *copied])
         _, state = new_execution("preview", [fresh, *copied])
-        return await self.submit(fresh, blobs, copied, kind.open(fresh, state))
+        return await self.submit(fresh, blobs, copied, kind.open(fresh, state), needs)
+
+    # ---- carrying -----------------------------------------------------------------------------------------------
+
+    async def export(self, execution_id: str) -> bytes:
+        """An execution as one portable JSON file, with its descendants: what is durable now."""
+        bundle = await carrying.gather(self.services.store, execution_id)
+        return b"".join(await asyncio.to_thread(write, bundle, self.services.version))
+
+    async def checkpoint(
+        self, execution_id: str, *, by: str = "", command_id: str = ""
+    ) -> tuple[ev.CheckpointSaved, Answer]:
+        """Save it in the data folder, whoever drives it. The file is whole before the journal speaks of it."""
+        saved = await carrying.save(self.services, execution_id)
+        said = Raw(msgspec.json.encode(saved))
+        return saved, await self.command(execution_id, "checkpoint", by=by, command_id=command_id, data=said)
+
+    async def restore(self, source: str | Path | bytes, *, force: bool = False, as_new: bool = False) -> Restored:
+        """Bring an exported execution into this journal: under its own id, or as a copy with a new one.
+
+        Nobody drives it before it is resumed. `force` takes it in though tools, folder or version are others.
+        """
+        bundle = await carrying.read_bundle(source)
+        if not as_new:
+            restored = await carrying.restore(self.services, bundle, self._liveness.is_dead, force=force)
+            await inbox.Commander(self.services, self._liveness, self._keeper.drivers.get).tend_children(restored.id)
+            return restored
+        copy = carrying.copy_of(self.services, bundle, force=force)
+        run = await self.submit(copy.created, copy.blobs, copy.copied)
+        return Restored(run.id, "imported", "queued", 1)
+
+    # ---- tidying ------------------------------------------------------------------------------------------------
+
+    async def hold(self, execution_ids: Sequence[str], why: str) -> dict[str, str]:
+        """Nobody drives them before a person resumes them. Returns who is left as it was, and why."""
+        return await hold(self.services.store, self._liveness.is_dead, execution_ids, why)
+
+    async def delete(
+        self, execution_ids: Sequence[str], *, force: bool = False, rehearse: bool = False
+    ) -> tuple[list[str], dict[str, str]]:
+        """Delete what has ended, with its children and its files: who is gone, and who stays for which reason.
+
+        `force` deletes what was set aside, too, which can never end. To rehearse is to say only who would be gone and
+        who would stay.
+        """
+        store = self.services.store
+        heads: list[Head] = []
+        stays: dict[str, str] = {}
+        for one in execution_ids:
+            try:
+                head = await store.head(one)
+                if why := tidying.why_spared(head, self._liveness.is_dead, force=force):
+                    stays[one] = why
+                else:
+                    heads.append(head)
+            except (NotFound, StoreCorrupted) as error:  # of one, which must not keep the others from going
+                stays[one] = str(error)
+        bite = await tidying.delete(store, heads, self.services.data_folder, rehearse=rehearse)
+        return bite.gone, stays | {head.id: await tidying.why_kept(store, head) for head in bite.kept}
+
+    def prune(self, query: Query, *, rehearse: bool = False) -> AsyncGenerator[tidying.Bite]:
+        """Delete all that fit and have ended, in small bites; or only say who would go."""
+        return tidying.prune(self.services.store, query, self.services.data_folder, rehearse=rehearse)
 
     # ---- closing ------------------------------------------------------------------------------------------------
 
@@ -272,8 +418,13 @@ class Engine:
         if self._submitting:
             await asyncio.wait(set(self._submitting))
         await self._keeper.shut()
+        self.services.pressure.close()
+        if self.services.notices is not None:
+            await self.services.notices.close()
         with suppress(JournalError):
             await self.services.writer.close()
+        await self.health.stop()
+        await self.services.registry.close()
         self._liveness.release(self.services.driver)
         if self.services.feed.ring is not None:
             self.services.feed.ring.close()

@@ -8,13 +8,13 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
-from holdfast.core.commands import PASSED_DOWN, Answer, Command, Ruling, internal_id, rule
+from holdfast.core.commands import PASSED_DOWN, Answer, Command, Ruling, encode_arguments, internal_id, rule
 from holdfast.core.execution import Execution
 from holdfast.engine.services import Services
 from holdfast.journal.log import Log
 
 
-def apply_command(services: Services, log: Log, command: Command, at: int, *, release: bool = False) -> Answer:
+def apply_command(services: Services, log: Log, command: Command, at: int) -> Answer:
     """Rule on a command and journal events, answer and passing-down in one transaction."""
     objection = services.objection(log.state, command)
     ruling = Ruling(outcome="refused", text=objection) if objection else rule(log.state, command, at)
@@ -26,7 +26,9 @@ def apply_command(services: Services, log: Log, command: Command, at: int, *, re
     for event in ruling.events:
         if isinstance(event, ev.TaskStopped):
             posts.extend(end_of_child(log.state, event))
-    log.append(*ruling.events, answers=[answer], posts=posts, release=release)
+        elif isinstance(event, ev.BudgetRaised):
+            posts.extend(raise_parent(log.state, command, event))
+    log.append(*ruling.events, answers=[answer], posts=posts)
     return answer
 
 
@@ -53,7 +55,7 @@ def end_of_child(state: Execution, event: ev.TaskCompleted | ev.TaskError | ev.T
     parent = state.facts().parent
     if parent is None:
         return []
-    arguments: dict[str, Any] = {"child_id": state.id, "status": "completed"}
+    arguments: dict[str, Any] = {"child_id": state.id, "status": "completed", **_spent(state)}
     match event:
         case ev.TaskCompleted():
             arguments["data"] = event.output
@@ -68,6 +70,31 @@ def end_of_child(state: Execution, event: ev.TaskCompleted | ev.TaskError | ev.T
             verb="child_ended",
             at=event.at,
             arguments=Raw(msgspec.json.encode(arguments)),
+        )
+    ]
+
+
+def _spent(state: Execution) -> dict[str, Any]:
+    """What the child has come to. What it ends in the middle of is counted as the fold of its end will count it."""
+    spend = state.spend
+    if not spend.amounts and not spend.reserved:
+        return {}
+    return {"spent_micros": spend.committed_micros, "unknown": spend.unknown + len(spend.reserved)}
+
+
+def raise_parent(state: Execution, command: Command, event: ev.BudgetRaised) -> list[Command]:
+    """A child that is given more needs a larger share of its parent's budget, and the parent a larger budget."""
+    parent, before = state.facts().parent, state.spend.limit_micros
+    if parent is None or before is None or event.limit_micros <= before:
+        return []
+    return [
+        Command(
+            id=internal_id(f"{command.id}/{state.id}:budget"),
+            execution_id=parent.id,
+            verb="budget",
+            at=event.at,
+            by=event.by,
+            arguments=encode_arguments(step=parent.path, limit_micros=event.limit_micros),
         )
     ]
 

@@ -13,10 +13,11 @@ from holdfast.core import events as ev
 from holdfast.core.errors import NotFound
 from holdfast.core.execution import Execution, parent_of
 from holdfast.core.suggest import did_you_mean
-from holdfast.journal.blobs import fetch_blob, reference
+from holdfast.journal.blobs import fetch_blob, large_values
 from holdfast.journal.log import read_events, read_state
-from holdfast.journal.store import Store
+from holdfast.journal.store import Query, Store
 
+CHILDREN_PAGE = 1000
 _CONTAINERS = ("plan", "for_each")
 
 
@@ -30,7 +31,7 @@ async def copied_events(
     assert isinstance(created, ev.TaskCreated)
     if at_step:
         events = _before(events, at_step)
-    return created, _kept(events, now_us)
+    return created, kept_events(events, now_us)
 
 
 async def inherited(
@@ -38,7 +39,7 @@ async def inherited(
 ) -> tuple[ev.TaskCreated, list[ev.Event], list[tuple[str, bytes]]]:
     """A child of a retried execution keeps what the child in its place had done, if it is the same task."""
     origin = parent.facts().forked_from
-    if origin is None or origin.at:  # from a step on, everything is wanted anew
+    if origin is None or not is_retry(parent):
         return created, [], []
     try:
         _, before, _ = await read_state(store, origin.id)
@@ -50,6 +51,26 @@ async def inherited(
         return created, [], []
     fork = msgspec.structs.replace(created, forked_from=ev.ForkedFrom(id=child.id))
     return fork, copied, await blobs_of(store, copied)
+
+
+async def looked_up_later(store: Store, origin_id: str) -> tuple[str, ...]:
+    """Whom a retry needs until its end: its origin, and those of its children that are there to be looked up."""
+    found = [origin_id]
+    page = await store.heads(Query(parent_id=origin_id, limit=CHILDREN_PAGE))
+    while page:
+        found += [head.id for head in page]
+        page = await store.heads(Query(parent_id=origin_id, before=page[-1].id, limit=CHILDREN_PAGE))
+    return tuple(found)
+
+
+def is_retry(state: Execution) -> bool:
+    """Whether it goes on from what its origin has left.
+
+    Not from a step on, where everything is wanted anew; and not what was copied from a file, on hold: it knows what the
+    file knew, and if its origin lives on, what that does meanwhile is not the copy's.
+    """
+    origin = state.facts().forked_from
+    return origin is not None and not origin.at and not state.facts().hold
 
 
 def task_of(created: ev.TaskCreated) -> tuple[str, str, bytes, bytes]:
@@ -66,7 +87,7 @@ def _before(events: Sequence[ev.AnyEvent], at_step: str) -> list[ev.AnyEvent]:
     return list(events[: paths.index(at_step)])
 
 
-def _kept(events: Sequence[ev.AnyEvent], now_us: int) -> list[ev.Event]:
+def kept_events(events: Sequence[ev.AnyEvent], now_us: int) -> list[ev.Event]:
     """Completed steps with their last attempt, and the containers that were open around them, in order."""
     started = {event.path: event for event in events if isinstance(event, ev.StepStarted)}
     completed = {event.path: event for event in events if isinstance(event, ev.StepCompleted)}
@@ -93,17 +114,23 @@ def _doubts(
 ) -> dict[str, ev.StepInDoubt]:
     """`once` steps that may have happened. A new execution is no reason to forget that: it settles them anew."""
     last: dict[str, ev.AnyEvent] = {}
+    tool_of: dict[str, int] = {}  # by path: the step's own (0) or its n-th fallback
     for event in events:
-        if not isinstance(event, ev.StepEvent) or isinstance(event, ev.StepNoted | ev.StepDiverged):
+        if not isinstance(event, ev.StepEvent) or isinstance(event, ev.StepNoted | ev.StepLogged | ev.StepDiverged):
             continue
         if isinstance(event, ev.StepFailed | ev.StepSkipped) and isinstance(last.get(event.path), ev.StepInDoubt):
             continue  # whoever went on over the doubt did not know either
+        if isinstance(event, ev.StepStarted | ev.StepRetrying):
+            doubted = isinstance(last.get(event.path), ev.StepInDoubt)
+            if doubted and event.fallback != tool_of.get(event.path, 0):
+                continue  # another tool was tried instead, which says nothing about the first one
+            tool_of[event.path] = event.fallback
         last[event.path] = event
     why = "it was running in the execution that this one was made from"
     doubts: dict[str, ev.StepInDoubt] = {}
     for path, event in last.items():
         if isinstance(event, ev.StepInDoubt):
-            doubts[path] = msgspec.structs.replace(event, at=now_us)
+            doubts[path] = msgspec.structs.replace(event, at=now_us, spent_micros=None)
         elif isinstance(event, ev.StepStarted) and event.effect == "once" and event.kind in ("tool", "code"):
             doubts[path] = ev.StepInDoubt(at=now_us, path=path, why=why, attempt=started[path].attempt)
     return doubts
@@ -124,8 +151,14 @@ def _is_inside(path: str, container: str) -> bool:
 
 
 def _at(event: ev.Event, now_us: int) -> ev.Event:
-    """A copy takes place now; what it says about durations stays."""
-    return msgspec.structs.replace(event, at=now_us)
+    """A copy takes place now and costs nothing here; what it says about durations stays."""
+    match event:
+        case ev.StepStarted():
+            return msgspec.structs.replace(event, at=now_us, reserved_micros=0)
+        case ev.StepCompleted() | ev.StepWaiting() | ev.StepInDoubt():
+            return msgspec.structs.replace(event, at=now_us, spent_micros=None)
+        case _:
+            return msgspec.structs.replace(event, at=now_us)
 
 
 def _without_event(event: ev.StepCompleted) -> ev.StepCompleted:
@@ -143,9 +176,7 @@ async def blobs_of(store: Store, events: Sequence[ev.Event]) -> list[tuple[str, 
     """The large values that copied events refer to; the new execution holds them too."""
     found: dict[str, bytes] = {}
     for event in events:
-        for name in ("output", "arguments", "inputs"):
-            value = getattr(event, name, None)
-            blob = reference(value) if value is not None else None
-            if blob is not None and blob.digest not in found:
+        for blob in large_values(event):
+            if blob.digest not in found:
                 found[blob.digest] = await fetch_blob(store, blob)
     return list(found.items())

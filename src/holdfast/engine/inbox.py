@@ -7,14 +7,17 @@ claims the execution, applies the command and lets go again; so a command never 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
 
 from holdfast.core.commands import PASSED_DOWN, Answer, Command
-from holdfast.core.errors import Refused
+from holdfast.core.errors import HoldfastError, Refused, StoreUnavailable
 from holdfast.core.policy import COMMAND_WAIT_S
-from holdfast.engine.family import apply_command
-from holdfast.engine.ownership import claim, is_moved, note_recovery, now
+from holdfast.engine.checkpointing import save_at_rest
+from holdfast.engine.ownership import CHILDREN_MAX, answer_commands, claim, is_moved, note_recovery
 from holdfast.engine.services import Services
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.store import Head, Query
@@ -23,8 +26,7 @@ if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
 
 LOOK_AGAIN_S = 0.05
-CHILDREN_MAX = 1000  # looked after by one command; engines find the rest
-
+SETTLED_AT_ONCE = 32  # of many commands: enough to share syncs, few enough to read their journals into memory
 
 DriverOf = Callable[[str], "Driver | None"]
 
@@ -33,11 +35,74 @@ async def send(
     services: Services, liveness: Liveness, command: Command, driver_of: DriverOf, wait_s: float = COMMAND_WAIT_S
 ) -> Answer:
     """Put a command into the inbox and wait for its answer; after `wait_s` it stays queued."""
-    await services.store.head(command.execution_id)  # NotFound before anything is written
-    written = await services.writer.write(command)
-    if not written.ok:
-        await _check_same(services, command)
-    commander = _Commander(services, liveness, driver_of)
+    head = await services.store.head(command.execution_id)  # NotFound before anything is written
+    _check_whole(head)
+    for refusal in (await post(services, [command])).values():
+        raise refusal
+    return await settle(services, liveness, command, driver_of, wait_s)
+
+
+async def post(services: Services, commands: Sequence[Command]) -> dict[str, Refused]:
+    """Write commands into the inbox together. From then on each is applied once, whatever becomes of us.
+
+    Returns, by the ids of their commands, whom it cannot be asked of: they get none, and the others theirs.
+    """
+    wanted = tuple(command.execution_id for command in commands)
+    heads = {head.id: head for head in await services.store.heads(Query(ids=wanted, limit=len(wanted)))}
+    refused: dict[str, Refused] = {}
+    for command in commands:
+        try:
+            if command.execution_id in heads:  # who is gone is told so by whoever waits for the answer
+                _check_whole(heads[command.execution_id])
+        except Refused as error:
+            refused[command.id] = error
+    posted = [command for command in commands if command.id not in refused]
+    written = await services.writer.write_together(posted) if posted else []
+    for command, result in zip(posted, written, strict=True):
+        if not result.ok:
+            try:
+                await _check_same(services, command)
+            except Refused as error:
+                refused[command.id] = error
+    return refused
+
+
+async def settle_all(
+    services: Services,
+    liveness: Liveness,
+    commands: Sequence[Command],
+    driver_of: DriverOf,
+    refused: Mapping[str, Refused],
+) -> AsyncIterator[tuple[Command, Answer]]:
+    """The answers to commands that were posted, as they come. One that is gone or damaged answers only for itself."""
+    room = asyncio.Semaphore(SETTLED_AT_ONCE)
+
+    async def one(command: Command) -> tuple[Command, Answer]:
+        try:
+            if command.id in refused:
+                raise refused[command.id]
+            async with room:
+                return command, await settle(services, liveness, command, driver_of)
+        except StoreUnavailable:
+            raise  # which is true of all: their commands are written, and the same bulk again goes on with them
+        except HoldfastError as error:
+            return command, Answer(command_id=command.id, outcome="refused", text=str(error))
+
+    tasks = [asyncio.ensure_future(one(command)) for command in commands]
+    try:
+        for task in asyncio.as_completed(tasks):
+            yield await task
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def settle(
+    services: Services, liveness: Liveness, command: Command, driver_of: DriverOf, wait_s: float = COMMAND_WAIT_S
+) -> Answer:
+    """Wait for the answer to a command that was posted; if nobody drives, it is applied here."""
+    commander = Commander(services, liveness, driver_of)
     loop = asyncio.get_running_loop()
     give_up = loop.time() + wait_s
     subscription = services.feed.subscribe(command.execution_id, status_only=True)
@@ -69,13 +134,38 @@ async def send(
 async def _check_same(services: Services, command: Command) -> None:
     """The id is known: then it must be the same command, or somebody would hear the answer to something else."""
     known = await services.store.command(command.id)
-    if known is not None and (known.execution_id, known.verb) != (command.execution_id, command.verb):
+    if known is None:
+        return
+    if (known.execution_id, known.verb) != (command.execution_id, command.verb):
         raise Refused(
             f'the command id "{command.id}" was used for {known.verb} of execution {known.execution_id}; use another id'
         )
+    # What a checkpoint brings is not what was asked: it is where this try has saved it.
+    if command.verb != "checkpoint" and not _says_no_more(command.arguments, known.arguments):
+        raise Refused(
+            f'the command id "{command.id}" was used for {known.verb} with other values; that was not changed; '
+            "use another id"
+        )
 
 
-class _Commander:
+def _says_no_more(again: Raw, before: Raw) -> bool:
+    """Whoever says less the second time, such as nothing but the id, means what was said the first time."""
+    known: dict[str, Any] = msgspec.json.decode(before)
+    said: dict[str, Any] = msgspec.json.decode(again)
+    return all(name in known and known[name] == value for name, value in said.items())
+
+
+def _check_whole(head: Head) -> None:
+    """What was set aside can be asked nothing: nobody can read it, and so nobody would ever answer."""
+    if head.quarantined:
+        raise Refused(
+            f"execution {head.id} was set aside, because its journal is damaged ({head.quarantined}): it can be asked "
+            f"nothing, and nobody drives it; look with: holdfast doctor; delete it with: holdfast delete {head.id} "
+            "--force"
+        )
+
+
+class Commander:
     """Applies commands to executions that nobody drives."""
 
     def __init__(self, services: Services, liveness: Liveness, driver_of: DriverOf) -> None:
@@ -87,12 +177,18 @@ class _Commander:
         """What was passed down to children that nobody drives is applied here, too."""
         store = self._services.store
         for head in await store.heads(Query(parent_id=execution_id, limit=CHILDREN_MAX)):
-            if not head.ended_at and await store.pending([head.id]) and await self.apply_alone(head.id):
+            if (
+                not head.ended_at
+                and not head.quarantined
+                and await store.pending([head.id])
+                and await self.apply_alone(head.id)
+            ):
                 await self.tend_children(head.id)
 
     async def apply_alone(self, execution_id: str) -> bool:
         """Nobody drives: claim, apply everything that is pending in order, release."""
         head = await self._services.store.head(execution_id)
+        _check_whole(head)
         if head.driver and not self._is_free(head.driver):
             return False
         # Shielded: whoever asked may be cancelled, but what was claimed must be released.
@@ -111,8 +207,9 @@ class _Commander:
             if log is None:
                 return False
             note_recovery(services, log, head)
-            for pending in await services.store.pending([head.id]):
-                apply_command(services, log, pending, now(services, log))
-            log.append(release=True, wake=is_moved(services, log, head))
+            quiet = await answer_commands(services, log)
+            moved = is_moved(services, log, head, quiet)
+            await save_at_rest(services, log, head.status)
+            log.append(release=True, wake=moved)
             await log.durable()
             return True

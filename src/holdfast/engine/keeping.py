@@ -10,23 +10,43 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Literal
+from typing import Literal, Protocol
 
-from holdfast.core.errors import Fenced, HoldfastError, JournalError, StoreCorrupted, StoreUnavailable
+from holdfast.core.errors import Fenced, HoldfastError, JournalError, NotFound, StoreCorrupted, StoreUnavailable
+from holdfast.core.execution import Execution
 from holdfast.engine.driver import Driver
+from holdfast.engine.inbox import Commander
 from holdfast.engine.ownership import take
 from holdfast.engine.services import Services
 from holdfast.engine.slots import Slot, Slots
+from holdfast.engine.tidying import Tidier
 from holdfast.journal.liveness import Liveness
-from holdfast.journal.store import PENDING_PAGE, Head
+from holdfast.journal.store import ASKED, PENDING_PAGE, Head, Microseconds
 
 SWEEP_MAX = 200  # executions taken up in one sweep
 CLOCK_JUMP_S = 1.0  # between two looks: more is no rounding
+STOOD_STILL_S = 1.0  # between two looks: as long as the shortest sensible lease
 STRAYS_S = 10.0  # how often it is looked, without being asked, for what is held here on disk and not driven
 PROBLEMS_KEPT = 10_000
 
-Recovery = Literal["all", "family", "none"]
+Recovery = Literal["all", "family", "none", "nothing"]
 log = logging.getLogger("holdfast")
+
+
+class Onlooker(Protocol):
+    """Somebody who is told what this process drives, such as a worker that writes it down."""
+
+    def taken(self, state: Execution) -> None: ...
+
+    def let_go(self, state: Execution, problem: HoldfastError | None) -> None:
+        """It ended, waits, or another process is to go on with it."""
+        ...
+
+    def left(self, head: Head, why: str) -> None:
+        """It should be driven, and this process cannot."""
+        ...
+
+    def deleted(self, execution_ids: Sequence[str]) -> None: ...  # by the retention policy
 
 
 class Keeper:
@@ -34,6 +54,8 @@ class Keeper:
         self._services = services
         self._liveness = liveness
         self._recover: Recovery = recover
+        self.drives_anything = recover != "nothing"
+        self.recovers_all = recover == "all"
         self.slots = Slots(services.limits.executions, services.limits.parked)
         self.drivers: dict[str, Driver] = {}
         self.driving: set[asyncio.Task[None]] = set()
@@ -42,14 +64,21 @@ class Keeper:
         self.left: dict[str, str] = {}  # executions this process cannot run, and why
         self.strays_possible = False  # a write failed: we may hold on disk what we do not drive
         self.some_wait = False  # something is due that has no slot yet
+        self._commander = Commander(services, liveness, self.drivers.get)
+        self.onlooker: Onlooker | None = None
         self._strays_looked = float("-inf")
         self._clock_ahead_s = float("inf")
+        self._looked_at_s = float("inf")
         self._look_now = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        kept = services.retention if recover == "all" else None
+        self._tidier = Tidier(services, kept, self._tell_deleted) if kept else None
         self._closing = False
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="holdfast-keeper")
+        if self._tidier is not None:
+            self._tidier.start()
 
     def look(self) -> None:
         """Look around now: something was written, or somebody's time has come."""
@@ -58,6 +87,8 @@ class Keeper:
     async def stop(self) -> None:
         """Take up nothing more."""
         self._closing = True
+        if self._tidier is not None:
+            await self._tidier.stop()
         self.look()
         if self._task is not None:
             await self._task
@@ -68,11 +99,17 @@ class Keeper:
         if self.driving:
             await asyncio.wait(set(self.driving))
 
+    def _tell_deleted(self, execution_ids: Sequence[str]) -> None:
+        if self.onlooker is not None:
+            self.onlooker.deleted(execution_ids)
+
     # ---- driving ------------------------------------------------------------------------------------------------
 
     def drive(self, driver: Driver) -> None:
         execution_id = driver.state.id
         self.drivers[execution_id] = driver
+        if self.onlooker is not None:
+            self.onlooker.taken(driver.state)
 
         async def drive() -> None:
             try:
@@ -84,10 +121,14 @@ class Keeper:
                 self.drivers.pop(execution_id, None)
                 if driver.state.is_ended:
                     self.family.discard(execution_id)
+                if driver.state.is_ended or driver.state.status == "interrupted":
+                    self._services.registry.forget(execution_id)
                 if driver.problem is not None and not isinstance(driver.problem, Fenced):
                     await self._set_aside(execution_id, driver.problem)
                     self._remember_problem(execution_id, driver.problem)
                 self._services.feed.notify(execution_id)
+                if self.onlooker is not None:
+                    self.onlooker.let_go(driver.state, driver.problem)
                 if self.some_wait:
                     self.look()
 
@@ -124,6 +165,7 @@ class Keeper:
                     await self._deliver()
                 self._services.feed.refresh()
                 self._mind_the_clock()
+                await self._mind_a_sleep()
                 if asked or loop.time() - swept > (pace.sweep_changed_s if changed else pace.sweep_s):
                     swept = loop.time()
                     await self._sweep()
@@ -144,6 +186,18 @@ class Keeper:
             for driver in list(self.drivers.values()):
                 driver.poke()
 
+    async def _mind_a_sleep(self) -> None:
+        """Who stood still for long may have been replaced, and must not work on until a write is refused."""
+        now_s = self._services.clock.now_us() / 1e6
+        stood_still = now_s - self._looked_at_s > STOOD_STILL_S
+        self._looked_at_s = now_s
+        for driver in list(self.drivers.values()) if stood_still else ():
+            try:
+                head = await self._services.store.head(driver.state.id)
+            except NotFound:
+                head = None  # ended by somebody else, and deleted since
+            driver.log.compare(head)
+
     async def _deliver(self) -> None:
         if not self.drivers:
             return
@@ -157,7 +211,7 @@ class Keeper:
 
     async def _sweep(self) -> None:
         """Take up what should be driven and is not."""
-        if self._recover == "none" and not self.family:
+        if not self.drives_anything or (self._recover == "none" and not self.family):
             return
         holders = await self._services.store.drivers()
         dead = [driver for driver in holders if driver != self._services.driver and self._liveness.is_dead(driver)]
@@ -177,6 +231,13 @@ class Keeper:
         if any(taken) and len(due) == most:
             self.look()  # there may be more
 
+    async def due(self, until: Microseconds, limit: int) -> list[Head]:
+        """What should be driven by then, is driven by nobody, and could be driven here."""
+        holders = await self._services.store.drivers()
+        dead = [driver for driver in holders if driver != self._services.driver and self._liveness.is_dead(driver)]
+        found = await self._services.store.claimable(until, ["", *dead], limit + len(self.left) + len(self.problems))
+        return [head for head in found if self._wants(head)]
+
     def _look_for_strays(self, holders: Sequence[str]) -> bool:
         """Whether there may be executions that this process holds on disk and does not drive.
 
@@ -189,11 +250,10 @@ class Keeper:
         return self._services.driver in holders
 
     def _wants(self, head: Head) -> bool:
-        if head.id in self.drivers or head.id in self.left or self._closing:
+        if head.id in self.drivers or self._closing:
             return False
-        problem = self.problems.get(head.id)
-        if problem is not None and not isinstance(problem, StoreUnavailable) and not head.driver:
-            return False  # it was let go of here, and would only be let go of again; a disk may be well by now
+        if self._is_left(head) and head.wake_at != ASKED:
+            return False
         if self._services.is_in_hand(head.id):
             return False  # not a stray: its driver is only just being made
         if self._recover == "all":
@@ -202,9 +262,26 @@ class Keeper:
             self.family.add(head.id)
         return self._recover == "family" and head.id in self.family
 
+    def _is_left(self, head: Head) -> bool:
+        """Whether this process could not run it; or let go of it, and would only let go of it again."""
+        if head.id in self.left:
+            return True
+        problem = self.problems.get(head.id)  # but a disk may be well by now
+        return problem is not None and not isinstance(problem, StoreUnavailable) and not head.driver
+
+    async def _answer(self, head: Head) -> None:
+        """What is asked of one that cannot be driven here is answered all the same: whoever asked may be gone."""
+        try:
+            await self._commander.apply_alone(head.id)
+        except HoldfastError as error:
+            log.warning("what was asked of execution %s cannot be answered: %s", head.id, error)
+
     async def _adopt(self, head: Head) -> bool:
         if self._services.is_in_hand(head.id) or head.id in self.drivers:
             return False  # somebody here was quicker
+        if self._is_left(head):
+            await self._answer(head)
+            return False
         try:
             with self._services.in_hand(head.id):
                 taken = await take(self._services, head)
@@ -214,9 +291,13 @@ class Keeper:
             return False
         except HoldfastError as error:
             self.left[head.id] = str(error)
+            if self.onlooker is not None:
+                self.onlooker.left(head, str(error))
             self._remember_problem(head.id, error)
             self._services.feed.notify(head.id)
             log.info("execution %s is left as it is: %s", head.id, error)
+            if head.wake_at == ASKED:
+                await self._answer(head)
             return False
         if taken is None or taken.program is None:
             return False

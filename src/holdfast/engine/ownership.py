@@ -6,18 +6,25 @@ drive if there is something to drive. What this process cannot run is left as it
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from holdfast.core import events as ev
 from holdfast.core.commands import Command, encode_arguments, internal_id
 from holdfast.core.errors import NotFound, ResumeMismatch, StoreCorrupted
 from holdfast.core.execution import Execution
+from holdfast.engine.checkpointing import save_at_rest
 from holdfast.engine.compat import differences
 from holdfast.engine.family import apply_command
 from holdfast.engine.program import Program
 from holdfast.engine.services import Services
 from holdfast.journal.log import PAUSE_NOTICE_US, Log, read_state
-from holdfast.journal.store import ASKED, Claim, Head
+from holdfast.journal.store import ASKED, Claim, Head, Query, Store
+
+HOLD_PATIENCE_S = 1.0  # with a commander, who has claimed an execution for some milliseconds
+HOLD_AGAIN_S = 0.05
+CHILDREN_MAX = 1000  # looked after by one command; engines find the rest
 
 
 class Taken(NamedTuple):
@@ -53,7 +60,7 @@ async def claim(services: Services, head: Head, *, to_drive: bool) -> Log | None
     if not written.ok:
         return None
     _, state, chain = await open_state(services, head.id)
-    return Log(services.store, services.writer, state, chain, written.epoch)
+    return services.open_log(state, chain, written.epoch)
 
 
 async def take(services: Services, head: Head) -> Taken | None:
@@ -62,32 +69,100 @@ async def take(services: Services, head: Head) -> Taken | None:
     log = await claim(services, head, to_drive=True)
     if log is None:
         return None
-    await attend(services, log)
-    if is_moved(services, log, head):
+    quiet = await attend(services, log)
+    if is_moved(services, log, head, quiet):
         mark_started(services, log, head)
     is_running = log.state.status == "running"
     if not is_running:
+        await save_at_rest(services, log, head.status)
         log.append(release=True)  # with what ended or held it: a death in between would leave it held for good
     await log.durable()  # answered commands are out of the inbox before a driver looks into it again
     return Taken(log, program if is_running else None)
 
 
-def is_moved(services: Services, log: Log, head: Head) -> bool:
+async def hold(store: Store, is_dead: Callable[[str], bool], wanted: Sequence[str], why: str) -> dict[str, str]:
+    """Keep everybody from driving them; who is driven goes on, and is left as it was. Returns who was refused, and why.
+
+    The store decides in one transaction. A commander lets go in a moment, and may not keep a hold from being set: so
+    what somebody has claimed is asked for once more until he has.
+    """
+    refused: dict[str, str] = {}
+    left = list(wanted)
+    give_up = asyncio.get_running_loop().time() + HOLD_PATIENCE_S
+    while left:
+        dead = [driver for driver in await store.drivers() if is_dead(driver)]
+        await store.hold(left, why, unless_driven=dead)
+        driven: list[str] = []
+        for execution_id in left:
+            problem, is_driven = await _not_held(store, execution_id)
+            if is_driven:
+                driven.append(execution_id)
+            if problem:
+                refused[execution_id] = problem
+            else:
+                refused.pop(execution_id, None)
+        left = driven if asyncio.get_running_loop().time() < give_up else []
+        if left:
+            await asyncio.sleep(HOLD_AGAIN_S)
+    return refused
+
+
+async def _not_held(store: Store, execution_id: str) -> tuple[str, bool]:
+    """Why a hold was not set, and whether that is because somebody has claimed it."""
+    try:
+        head = await store.head(execution_id)
+    except (NotFound, StoreCorrupted) as error:  # of one, which must not keep the others from being held
+        return str(error), False
+    if head.ended_at:
+        return f"the execution is {head.status}; nobody will drive it", False
+    if head.held:
+        return "", False
+    return f"a process drives it now; interrupt it: holdfast interrupt {execution_id}", True
+
+
+async def let_go(store: Store, execution_id: str) -> None:
+    """A person said that it may go on: then nothing of it is held any more, nor of its children."""
+    members, held = [await store.head(execution_id)], list[str]()
+    seen = set[str]()
+    for head in members:  # which grows meanwhile
+        if head.id in seen:
+            continue  # a family that goes in a circle can only be forged; nobody may wait for its end
+        seen.add(head.id)
+        if head.held:
+            held.append(head.id)
+        if not head.ended_at:
+            page = await store.heads(Query(parent_id=head.id, limit=CHILDREN_MAX))
+            while page:
+                members += page
+                page = await store.heads(Query(parent_id=head.id, before=page[-1].id, limit=CHILDREN_MAX))
+    if held:
+        await store.hold(held, "")
+
+
+def is_moved(services: Services, log: Log, head: Head, quiet: int) -> bool:
     """Whether there is a reason to drive.
 
-    Not if it was only asked something that was refused or changed nothing; nor if it only had to be taken from somebody
-    who is dead and would have let go of it.
+    Not if it was only asked something that was refused or changed nothing, or that left `quiet` events that move
+    nothing; nor if it only had to be taken from somebody who is dead and would have let go of it.
     """
     due = head.wake_at is not None and head.wake_at != ASKED and head.wake_at <= services.clock.now_us()
-    return due or log.state.seq != head.seq
+    return due or log.state.seq != head.seq + quiet
 
 
-async def attend(services: Services, log: Log) -> None:
-    """Apply what waits in the inbox, and a pause limit that has come."""
-    for command in await services.store.pending([log.state.id]):
-        apply_command(services, log, command, now(services, log))
+async def attend(services: Services, log: Log) -> int:
+    """Apply what waits in the inbox, and a pause limit that has come. Returns how many events of it move nothing."""
+    quiet = await answer_commands(services, log)
     if log.state.status == "paused" and log.state.pause_until is not None:
         _mind_pause_limit(services, log, log.state.pause_until)
+    return quiet
+
+
+async def answer_commands(services: Services, log: Log) -> int:
+    quiet = 0
+    for command in await services.store.pending([log.state.id]):
+        answer = apply_command(services, log, command, now(services, log))
+        quiet += answer.outcome == "applied" and command.verb == "checkpoint"
+    return quiet
 
 
 def mark_started(services: Services, log: Log, head: Head) -> None:

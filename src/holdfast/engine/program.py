@@ -36,9 +36,12 @@ class Stakes(msgspec.Struct, frozen=True, kw_only=True):
 
     def described(self, failure: Failure) -> Failure:
         """The failure with what it affects and, if nobody has said so yet, what can be done now."""
-        affects = self.affects() if self.affects is not None and self.critical else ()
         remedies = failure.remedies or (("retry",) if self.critical else ())
-        return msgspec.structs.replace(failure, affects=affects, remedies=remedies)
+        return msgspec.structs.replace(failure, affects=self.skipped(), remedies=remedies)
+
+    def skipped(self) -> tuple[str, ...]:
+        """The steps that would not run without it."""
+        return self.affects() if self.affects is not None and self.critical else ()
 
 
 SERIOUS = Stakes()
@@ -56,6 +59,7 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     stakes: Stakes = SERIOUS
     strict: bool = False
+    secrets: tuple[str, ...] = ()  # that its arguments, or its fallbacks', refer to
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -13,11 +13,13 @@ from holdfast.core import events as ev
 from holdfast.core.errors import InvalidCall
 from holdfast.core.execution import Step
 from holdfast.core.failure import Decision, Failure, FallBack, RefreshAndRetry, RetryLater, RunReduced, Tally
+from holdfast.core.resources import Usage
 
 
-def retrying(
-    step: Step, decision: Decision, failure: Failure, at: int, started_at: int = 0, duration_us: int = 0
-) -> ev.StepRetrying:
+def retrying(  # noqa: PLR0913, PLR0917 -- one parameter per fact
+    step: Step, decision: Decision, failure: Failure, at: int, started_at: int = 0, duration_us: int = 0,
+    spent_micros: int | None = None, used: Usage | None = None,
+) -> ev.StepRetrying:  # fmt: skip
     delay_s = decision.delay_s if isinstance(decision, RetryLater) else 0.0
     return ev.StepRetrying(
         at=at,
@@ -30,6 +32,8 @@ def retrying(
         fallback=decision.index + 1 if isinstance(decision, FallBack) else step.fallback,
         reduced=step.reduced or isinstance(decision, RunReduced),
         refreshed=step.refreshed or isinstance(decision, RefreshAndRetry),
+        spent_micros=spent_micros,
+        used=used,
     )
 
 

@@ -10,12 +10,15 @@ from msgspec import Raw
 from holdfast.core import events as ev
 from holdfast.core.execution import Step
 from holdfast.core.failure import Failure
+from holdfast.core.forms import ASK
 from holdfast.core.policy import Approval
 from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
     from holdfast.engine.program import StepCall
+
+NOTE_CHARS_SHOWN = 300
 
 
 def request_id(run: Driver, path: str) -> str:
@@ -38,6 +41,8 @@ def ask_for_approval(
         arguments=run.keep(arguments),
         remedies=("approve", "deny"),
         expires_at=due_at,
+        affects=call.stakes.skipped(),
+        secrets=call.secrets,
     )
     waiting = ev.StepWaiting(
         at=at, path=call.path, reason="approval", tool=tool.name, kind=call.kind, due_at=due_at, digest=digest
@@ -45,7 +50,9 @@ def ask_for_approval(
     run.append(waiting, ev.ApprovalRequested(at=at, request=request))
 
 
-def ask_for_correction(run: Driver, call: StepCall, step: Step, failure: Failure) -> None:
+def ask_for_correction(
+    run: Driver, call: StepCall, step: Step, failure: Failure, spent_micros: int | None = None
+) -> None:
     """A failure that no retry can mend: somebody has to change something."""
     at = run.now_us()
     remedies = ("again", "done", "skip", *_fallback(call, step), "fail")
@@ -61,7 +68,9 @@ def ask_for_correction(run: Driver, call: StepCall, step: Step, failure: Failure
         failure=failure_,
     )
     run.append(
-        ev.StepWaiting(at=at, path=call.path, reason="correction", tool=step.tool, kind=call.kind),
+        ev.StepWaiting(
+            at=at, path=call.path, reason="correction", tool=step.tool, kind=call.kind, spent_micros=spent_micros
+        ),
         ev.RequestOpened(at=at, request=request),
     )
 
@@ -73,24 +82,39 @@ def ask_in_doubt(run: Driver, call: StepCall, step: Step) -> None:
         id=f"{step.path}#{run.state.seq + 1}",
         kind="doubt",
         path=call.path,
-        message=f"{step.tool} may or may not have happened: {step.reason}",
+        message=f"{step.tool} may or may not have happened: {step.reason}{_noted(step)}",
         tool=step.tool,
         arguments=step.arguments or Raw(b"null"),
         remedies=remedies,
-        failure=Failure(category="unknown", message=step.reason, happened="unknown", remedies=remedies),
+        failure=call.stakes.described(
+            Failure(category="unknown", message=step.reason, happened="unknown", remedies=remedies)
+        ),
     )
     run.append(ev.RequestOpened(at=at, request=request))
 
 
-def ask_question(run: Driver, path: str, message: str, schema: Raw) -> None:
+def _noted(step: Step) -> str:
+    """How far it had come by its own word: another attempt begins there, and not at the beginning."""
+    if not step.notes:
+        return ""
+    noted = bytes(step.notes).decode()
+    shown = noted if len(noted) <= NOTE_CHARS_SHOWN else f"{noted[:NOTE_CHARS_SHOWN]}…"
+    return f"\nwhat is known: it had noted {shown}, and another attempt is given that to go on from"
+
+
+def ask_question(
+    run: Driver, path: str, message: str, schema: Raw, expires_s: float | None = None, digest: str = ""
+) -> None:
     at = run.now_us()
+    due_at = None if expires_s is None else at + int(expires_s * 1e6)
     request = ev.Request(
-        id=request_id(run, path), kind="question", path=path, message=message, schema=schema, remedies=("answer",)
+        id=request_id(run, path), kind="question", path=path, message=message, schema=schema, remedies=("answer",),
+        expires_at=due_at,
+    )  # fmt: skip
+    waiting = ev.StepWaiting(
+        at=at, path=path, reason="answer", tool=ASK, kind="wait", name=message, due_at=due_at, digest=digest
     )
-    run.append(
-        ev.StepWaiting(at=at, path=path, reason="answer", tool="human.ask", kind="wait", name=message),
-        ev.RequestOpened(at=at, request=request),
-    )
+    run.append(waiting, ev.RequestOpened(at=at, request=request))
 
 
 def ask_alone(run: Driver, path: str, approval: Approval, title: str) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, Raw
 
 from holdfast.core.commands import Answer
 from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, Refused
 from holdfast.core.events import Request
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
+from holdfast.engine import orders
 from holdfast.engine.feed import Watched, watch
+from holdfast.engine.orders import Order
 from holdfast.engine.wire import resolved, wire_state
 from holdfast.journal.blobs import fetch_value
 from holdfast.journal.log import read_state
@@ -102,65 +104,74 @@ class Run:
         """Give a command and wait for its answer; `id` makes giving it twice the same as once."""
         return await self._engine.command(self.id, verb, by=by, command_id=id, **arguments)
 
+    async def give(self, order: Order, *, by: str = "", id: str = "") -> Answer:
+        """Give an order. What comes with it must fit the tool of the step that asks. Raises Refused, if it was."""
+        if order.edits is not None:
+            await self._check_edits(order.arguments["step"], order.edits)
+        if order.output is not None:
+            await self._check_output(order.arguments["step"], order.output)
+        return self._insist(await self.command(order.verb, by=by, id=id, **order.arguments))
+
     async def pause(self, *, by: str = "", why: str = "") -> Answer:
-        return await self._insist("pause", by=by, why=why)
+        return await self.give(orders.pause(why=why), by=by)
 
     async def resume(self, *, by: str = "", why: str = "", force: bool = False) -> Answer:
         """Go on after a pause or an interrupt. Raises ResumeMismatch if the world changed, unless forced."""
         return await self._engine.resume(self.id, by=by, why=why, force=force)
 
     async def interrupt(self, *, by: str = "", why: str = "") -> Answer:
-        return await self._insist("interrupt", by=by, why=why)
+        return await self.give(orders.interrupt(why=why), by=by)
 
     async def stop(self, *, by: str = "", why: str = "") -> Answer:
-        return await self._insist("stop", by=by, why=why)
+        return await self.give(orders.stop(why=why), by=by)
 
     async def approve(
         self, step: str = "", *, by: str = "", why: str = "", arguments: Mapping[str, Any] | None = None,
         sticky: bool = False,
     ) -> Answer:  # fmt: skip
         """Say yes. `arguments` are laid over the step's own; `sticky` says yes to this tool from now on."""
-        await self._check_edits(step, arguments)
-        edited = _raw(arguments) if arguments is not None else UNSET
-        return await self._insist("approve", by=by, step=step, why=why, arguments=edited, sticky=sticky)
+        return await self.give(orders.approve(step, why=why, arguments=arguments, sticky=sticky), by=by)
 
     async def deny(self, step: str = "", *, by: str = "", why: str = "") -> Answer:
-        return await self._insist("deny", by=by, step=step, why=why)
+        return await self.give(orders.deny(step, why=why), by=by)
 
     async def answer(self, step: str, value: Any, *, by: str = "") -> Answer:
-        return await self._insist("answer", by=by, step=step, data=_raw(value))
+        return await self.give(orders.answer(step, value), by=by)
 
     async def resolve(
         self, step: str, remedy: str, *, by: str = "", output: Any = None, arguments: Mapping[str, Any] | None = None
     ) -> Answer:
-        """Settle a doubt or a failure: done, again, skip, fallback or fail."""
-        if arguments is not None and remedy != "again":
-            raise InputInvalid('edited arguments go with remedy "again"')
-        await self._check_edits(step, arguments)
-        if remedy == "done":
-            await self._check_output(step, output)
-        data = _raw(arguments) if arguments is not None else _raw(output) if remedy == "done" else UNSET
-        return await self._insist("resolve", by=by, step=step, remedy=remedy, data=data)
+        """Settle a doubt, a failure or an empty budget: done, again, skip, fallback or fail, as the request offers."""
+        return await self.give(orders.resolve(step, remedy, output=output, arguments=arguments), by=by)
 
     async def send(self, name: str, data: Any = None, *, by: str = "", id: str = "") -> Answer:
         """Hand an event to the execution; it is kept if nobody waits for it yet."""
-        return await self._insist("send", by=by, id=id, name=name, data=_raw(data))
+        return await self.give(orders.send(name, data), by=by, id=id)
 
     async def extend(self, steps: list[Mapping[str, Any]], *, by: str = "") -> Answer:
         """Add steps to a running plan."""
         raw = await self._engine.check_extension(self.id, steps)
-        return await self._insist("extend", by=by, data=raw, count=len(steps))
+        return self._insist(await self.command("extend", by=by, data=raw, count=len(steps)))
 
-    async def _check_edits(self, step: str, edits: Mapping[str, Any] | None) -> None:
+    async def budget(self, *, add: float | None = None, limit: float | None = None, by: str = "") -> Answer:
+        """Raise what it may spend by `add`, or set it to `limit`, in US dollars. Steps that now have room go on."""
+        return await self.give(orders.budget(add=add, limit=limit), by=by)
+
+    async def checkpoint(self, *, by: str = "") -> Path:
+        """Save it as a file in the data folder, as it is on disk now; `Engine.restore` reads it."""
+        saved, _ = await self._engine.checkpoint(self.id, by=by)
+        return Path(saved.file)
+
+    async def _check_edits(self, step: str, edits: Mapping[str, Any]) -> None:
         """What a person changes must fit the tool, as what a program asks for must."""
-        request = await self._request(step) if edits is not None else None
+        request = await self._request(step)
         tool = self._engine.known_tool(request.tool) if request is not None else None
         if request is None or tool is None:
             return
         own: dict[str, Any] = (
             msgspec.json.decode(await fetch_value(self._engine.services.store, request.arguments)) or {}
         )
-        mistakes = tool.check({**own, **(edits or {})})
+        mistakes = tool.check({**own, **edits})
         if mistakes:
             lines = [f"  {name}: {message}" for name, message in mistakes]
             raise InputInvalid("\n".join([f"the edited arguments do not fit {tool.name}:", *lines]))
@@ -169,7 +180,7 @@ class Run:
         request = await self._request(step)
         tool = self._engine.known_tool(request.tool) if request is not None else None
         decoder = tool.signature.return_decoder if tool is not None else None
-        if tool is None or decoder is None or output is None:
+        if tool is None or decoder is None:
             return
         try:
             decoder.decode(encode(output, "the output"))
@@ -182,23 +193,19 @@ class Run:
         fitting = [request for request in open_requests if not step or step in (request.id, request.path)]
         return fitting[0] if len(fitting) == 1 else None
 
-    async def _insist(self, verb: str, **arguments: Any) -> Answer:
-        answer = await self.command(verb, **arguments)
+    @staticmethod
+    def _insist(answer: Answer) -> Answer:
         if answer.outcome == "refused":
             raise Refused(answer.text)
         return answer
 
 
 def is_settled(head: Head, is_dead: Callable[[str], bool]) -> bool:
-    """Ended, held by a person, or waiting for nothing but people."""
-    if head.status in ENDS or head.status == "interrupted" or head.quarantined:
+    """Ended, held until a person says so, or waiting for nothing but people."""
+    if head.status in ENDS or head.status == "interrupted" or head.quarantined or head.held:
         return True
     if head.status == "paused":  # its driver leaves when the steps that were running have finished
         return not head.driver or is_dead(head.driver)
     if head.status != "waiting" or head.wake_at in (0, ASKED):  # something has come, and somebody is about to see to it
         return False
     return bool(head.reasons) and all(reason.kind in PEOPLE for reason in head.reasons)
-
-
-def _raw(value: Any) -> Raw:
-    return Raw(encode(value, "the value"))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,19 +20,34 @@ import msgspec
 from holdfast.core.commands import Arguments, Command
 from holdfast.core.errors import UsageError
 from holdfast.core.execution import Execution
-from holdfast.core.policy import INTERRUPT_GRACE_S, PASSIVATE_AFTER_S
+from holdfast.core.policy import (
+    BREAKER_FAILURES,
+    BREAKER_REST_S,
+    HEALTH_EVERY_S,
+    INTERRUPT_GRACE_S,
+    PASSIVATE_AFTER_S,
+    STEPS_AT_ONCE,
+)
+from holdfast.core.resources import DEFAULTS, Resources
+from holdfast.engine.guards import Guards
+from holdfast.engine.pressure import Pressure
+from holdfast.journal.log import SNAPSHOT_EVENTS_MIN, Log
 from holdfast.journal.store import Store
 from holdfast.journal.writer import Writer
 from holdfast.tools.registry import Registry
+from holdfast.tools.secrets import Vault
 
 if TYPE_CHECKING:
     from holdfast.engine.feed import Feed
+    from holdfast.engine.notices import Notices
     from holdfast.engine.program import ProgramKind
+    from holdfast.engine.tidying import Retention
 
 
 DEADLINES_EVERY_S = 0.02  # how exactly time limits are kept
 LOOK_S = 0.02  # how often other processes' writes are noticed
 SWEEP_CHANGED_S = 0.1  # how soon after a write it is looked for what should be driven
+TIDY_S = 60.0  # how often it is looked for what ended long ago, if the settings say how long that is
 SWEEP_S = 0.5  # how often the dead and the due are looked for when nothing was written
 
 
@@ -52,16 +68,26 @@ class Limits:
     parked: int = 1000  # waiting executions kept in memory for a quick wake-up; more are put to sleep at once
     passivate_after_s: float = PASSIVATE_AFTER_S
     interrupt_grace_s: float = INTERRUPT_GRACE_S
+    steps: int = STEPS_AT_ONCE  # tool calls at the same time in this process
+    execution_steps: int = STEPS_AT_ONCE  # and in one execution
+    breaker_failures: int = BREAKER_FAILURES  # in a row, before a tool is left alone
+    breaker_rest_s: float = BREAKER_REST_S
+    health_every_s: float = HEALTH_EVERY_S
     drain_s: float = 10.0  # how long a closing engine lets running steps finish
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How often an engine looks around; in virtual time, looking seldom is what makes a month pass in no time."""
+    """How often an engine looks around, and writes down what a journal amounts to.
+
+    In virtual time, looking seldom is what makes a month pass in no time.
+    """
 
     look_s: float = LOOK_S
     sweep_changed_s: float = SWEEP_CHANGED_S
     sweep_s: float = SWEEP_S
+    snapshot_events_min: int = SNAPSHOT_EVENTS_MIN
+    tidy_s: float = TIDY_S
 
 
 class Deadlines:
@@ -114,14 +140,24 @@ class Services:
     programs: dict[str, ProgramKind]
     limits: Limits = field(default_factory=Limits)
     pace: Pace = field(default_factory=Pace)
+    retention: Retention | None = None
     clock: Clock = field(default_factory=SystemClock)
     dice: random.Random = field(default_factory=random.Random)
     deadlines: Deadlines = field(default_factory=Deadlines)
+    pressure: Pressure = field(default_factory=Pressure)
     _in_hand: list[str] = field(default_factory=list[str])
     left_behind: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
     _living: dict[str, set[asyncio.Future[Any]]] = field(default_factory=dict[str, set[asyncio.Future[Any]]])
+    resources: Resources = DEFAULTS  # what the commands of a step may use, if neither step nor tool says otherwise
+    secrets: Vault = field(default_factory=Vault)
+    notices: Notices | None = None  # without any, nobody is told of anything
     version: str = ""
+    data_folder: Path | None = None  # where checkpoints are written; without one there are none
     on_child: Callable[[str], None] = lambda _: None
+
+    @cached_property
+    def guards(self) -> Guards:
+        return Guards(self.limits, self.dice)
 
     def objection(self, state: Execution, command: Command) -> str:
         """What is wrong with new steps for a plan, as it stands now; "" if nothing is, or nobody here can tell."""
@@ -133,6 +169,16 @@ class Services:
         except UsageError as error:
             return str(error)
         return ""
+
+    def allowed(self, step: Resources | None, tool: Resources | None) -> Resources:
+        """What a call may use: as its step says, then its tool, then the settings."""
+        if step is None and tool is None:
+            return self.resources
+        return (step.over(tool) if step is not None else tool or self.resources).over(self.resources)
+
+    def open_log(self, state: Execution, chain: bytes, epoch: int) -> Log:
+        """The journal of an execution that this engine has claimed."""
+        return Log(self.store, self.writer, state, chain, epoch, snapshot_events_min=self.pace.snapshot_events_min)
 
     @contextmanager
     def in_hand(self, execution_id: str) -> Generator[None]:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
+from holdfast.core.errors import Suspended
 from holdfast.core.execution import Child
 from holdfast.core.failure import Failure
+from holdfast.core.forms import ASK
 from holdfast.core.policy import Approval
 from holdfast.engine import waits
 from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Stakes, StepCall
 from holdfast.engine.step import perform
+from holdfast.tools.human import Question
+from holdfast.tools.masks import masks
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
@@ -46,6 +51,8 @@ class DriverSteps:
         return await waits.child(self._run, path, stakes)
 
     async def perform(self, call: StepCall) -> Outcome:
+        if call.tool.name == ASK:
+            return await waits.ask(self._run, call)
         return await perform(self._run, call)
 
     def open(
@@ -57,15 +64,15 @@ class DriverSteps:
                 at=self.now_us(), path=path, tool=kind, kind=kind, total=total, title=title,
                 arguments=self.keep(arguments),
             )  # fmt: skip
-            self._run.append(started)
+            self._record(started)
 
     def close(self, path: str, output: bytes = b"null") -> None:
         step = self.state.steps[path]
         if step.status != "completed":
             at = self.now_us()
-            self._run.append(
+            self._record(
                 ev.StepCompleted(
-                    at=at, path=path, output=self.keep(output), started_at=step.started_at,
+                    at=at, path=path, output=self.keep(masks.json(output)), started_at=step.started_at,
                     duration_us=max(0, at - step.started_at),
                 )
             )  # fmt: skip
@@ -73,12 +80,20 @@ class DriverSteps:
     def fail(self, path: str, failure: Failure, *, critical: bool = True) -> None:
         step = self.state.steps.get(path)
         if step is None or step.status != "failed":
-            self._run.append(ev.StepFailed(at=self.now_us(), path=path, failure=failure, critical=critical))
+            self._record(ev.StepFailed(at=self.now_us(), path=path, failure=masks.failure(failure), critical=critical))
 
     def skip(self, path: str, reason: str) -> None:
         step = self.state.steps.get(path)
         if step is None or step.status not in ("skipped", "completed", "failed"):
-            self._run.append(ev.StepSkipped(at=self.now_us(), path=path, reason=reason))
+            self._record(ev.StepSkipped(at=self.now_us(), path=path, reason=reason))
+
+    def _record(self, event: ev.Event) -> None:
+        """A program that is being let go of is cancelled in many places, and may take what was cut off for done: its
+        word counts no more.
+        """
+        if self._run.cause is not None:
+            raise Suspended
+        self._run.append(event)
 
     async def sleep(self, path: str, due_at: int, name: str = "") -> Outcome:
         return await waits.sleep(self._run, path, due_at, name)
@@ -90,4 +105,4 @@ class DriverSteps:
         return await waits.approval(self._run, path, approval, title, stakes)
 
     async def ask(self, path: str, message: str, schema: Raw) -> Outcome:
-        return await waits.question(self._run, path, message, schema)
+        return await waits.question(self._run, path, Question(message=message, schema=msgspec.json.decode(schema)))

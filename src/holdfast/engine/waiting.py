@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core import events as ev
+from holdfast.core.commands import expired
 from holdfast.core.execution import Step
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Wait:
 
 
 async def park(run: Driver, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:
-    if not is_ready():
+    while not is_ready():  # by its turn, what woke it may be gone: another has taken the event, the clock was set back
         await run.park(Wait(reason, is_ready))
 
 
@@ -62,7 +63,7 @@ async def due(run: Driver, step: Step) -> None:
 
 
 async def answer(run: Driver, step: Step) -> None:
-    """Until the step's request is answered; an approval that nobody answers in time is denied."""
+    """Until the step's request is answered, or its time is up: silence is a no to an approval."""
     asked = run.state.requests[step.request_id]
     kind = asked.request.kind
     reason = ev.Reason(
@@ -74,4 +75,4 @@ async def answer(run: Driver, step: Step) -> None:
     expires_at = asked.request.expires_at
     await park(run, reason, lambda: asked.answered or is_due(run, expires_at))
     if not asked.answered:
-        run.append(ev.ApprovalExpired(at=run.now_us(), request_id=asked.request.id))
+        run.append(expired(asked.request, run.now_us()))

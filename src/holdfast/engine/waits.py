@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.execution import Child, Step
 from holdfast.core.failure import Failure
+from holdfast.core.forms import answer_of_silence
 from holdfast.core.lifecycle import ENDS, STEP_ENDS
 from holdfast.core.policy import Approval
+from holdfast.engine.budgeting import share_with_child
 from holdfast.engine.forks import inherited
-from holdfast.engine.program import ChildTask, Outcome, Stakes
+from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Stakes, StepCall
 from holdfast.engine.requests import ask_alone, ask_question, denied
-from holdfast.engine.step import outcome_of
+from holdfast.engine.step import input_digest, outcome_of
 from holdfast.engine.waiting import answer, due, is_due, park
 from holdfast.journal.log import new_execution
+from holdfast.tools.human import Question, asking
+from holdfast.tools.values import encode
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
+
+
+T = TypeVar("T")
 
 
 async def _as_step(run: Driver, path: str, work: Callable[[], Awaitable[None]]) -> Outcome:
@@ -33,12 +41,7 @@ async def _as_step(run: Driver, path: str, work: Callable[[], Awaitable[None]]) 
     step = run.state.steps.get(path)
     if step is None or step.status not in STEP_ENDS:
         await run.admit()
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-        before = run.busy(task)
-        try:
-            await work()
-        finally:
-            run.idle(task, before)
+        await _moving(run, work())
     return await outcome_of(run, run.state.steps[path])
 
 
@@ -68,7 +71,12 @@ async def event(run: Driver, path: str, name: str, due_at: int | None, stakes: S
         _begin(run, path, "event", due_at, name)
         step = run.state.steps[path]
         reason = ev.Reason(kind="event", path=path, due_at=step.due_at, name=name)
-        await park(run, reason, lambda: bool(run.state.mailbox.get(name)) or is_due(run, step.due_at))
+
+        def is_ready() -> bool:
+            return bool(run.state.mailbox.get(name)) or is_due(run, step.due_at)
+
+        while not is_ready():  # what came may have been taken by another wait that was woken with this one
+            await park(run, reason, is_ready)
         received = run.state.mailbox.get(name)
         if received:
             first = received[0]
@@ -103,17 +111,47 @@ async def approval(run: Driver, path: str, wanted: Approval, title: str, stakes:
     return await _as_step(run, path, work)
 
 
-async def question(run: Driver, path: str, message: str, schema: Raw) -> Outcome:
+async def question(
+    run: Driver, path: str, asked_for: Question, digest: str = "", stakes: Stakes = SERIOUS
+) -> Outcome:  # fmt: skip
     async def work() -> None:
         step = run.state.steps.get(path)
         if step is None or not step.request_id:
-            ask_question(run, path, message, schema)
+            schema = Raw(msgspec.json.encode(asked_for.schema))
+            ask_question(run, path, asked_for.message, schema, asked_for.expires_s, digest)
         step = run.state.steps[path]
         await answer(run, step)
         asked = run.state.requests[step.request_id]
-        run.append(ev.StepCompleted(at=run.now_us(), path=path, output=asked.data or Raw(b"null"), by=asked.by))
+        if asked.remedy == "expired":
+            _end_in_silence(run, asked.request, stakes)
+        else:
+            run.append(ev.StepCompleted(at=run.now_us(), path=path, output=asked.data or Raw(b"null"), by=asked.by))
 
     return await _as_step(run, path, work)
+
+
+def _end_in_silence(run: Driver, request: ev.Request, stakes: Stakes) -> None:
+    """Nobody answered: what counts then was journaled with the question."""
+    said = answer_of_silence(msgspec.json.decode(request.schema))
+    if said is not None:
+        output = run.keep(msgspec.json.encode(said[0]))
+        run.append(ev.StepCompleted(at=run.now_us(), path=request.path, output=output))
+        return
+    failure = Failure(category="timeout", message="nobody answered in time", error="TimeoutError", happened="nothing")
+    _fail(run, request.path, failure, stakes)
+
+
+async def ask(run: Driver, call: StepCall) -> Outcome:
+    """A step whose tool is a person. What was asked first counts, as with any step."""
+    arguments = encode(call.arguments, call.path)
+    digest = input_digest(call.tool.name, arguments)
+    step = run.state.steps.get(call.path)
+    if step is not None and step.digest and step.digest != digest:
+        if call.strict:
+            raise run.diverged(call.path, f"{step.tool} {step.name}", f"{call.tool.name} {call.arguments}")
+        if not step.diverged:
+            run.append(ev.StepDiverged(at=run.now_us(), path=call.path, recorded=step.digest, attempted=digest))
+    return await question(run, call.path, asking.question(call.arguments), digest, call.stakes)
 
 
 async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[ChildTask]], digest: str) -> str:
@@ -129,23 +167,34 @@ async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[Child
     if step is None:
         run.append(ev.StepStarted(at=run.now_us(), path=path, tool="child", kind="child", digest=digest))
     created, copied, blobs = await inherited(run.services.store, run.state, path, task.created)
+    if run.state.spend.limit_micros is not None:
+        created, reserved = await _moving(run, share_with_child(run, path, created))
+    else:
+        reserved = None
     new, _ = new_execution(run.services.new_id(), [created, *copied], blobs=blobs)
-    run.append(ev.ChildStarted(at=run.now_us(), path=path, child_id=new.head.id), creates=[new])
+    started = ev.ChildStarted(at=run.now_us(), path=path, child_id=new.head.id, reserved_micros=reserved)
+    run.append(started, creates=[new])
     await run.durable()
     run.services.on_child(new.head.id)
     return new.head.id
+
+
+async def _moving(run: Driver, work: Awaitable[T]) -> T:
+    """Something within a step, done so that its driver knows that it moves."""
+    task = cast("asyncio.Task[Any]", asyncio.current_task())
+    before = run.busy(task)
+    try:
+        return await work
+    finally:
+        run.idle(task, before)
 
 
 async def child(run: Driver, path: str, stakes: Stakes) -> Child:
     step = run.state.steps[path]
     known = run.state.children.get(path) or _as_recorded(step)
     if step.status not in STEP_ENDS:
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-        before = run.busy(task)
-        try:
-            await park(run, ev.Reason(kind="child", path=path, name=known.id), lambda: known.status in ENDS)
-        finally:
-            run.idle(task, before)
+        reason = ev.Reason(kind="child", path=path, name=known.id)
+        await _moving(run, park(run, reason, lambda: known.status in ENDS))
         _close_child(run, path, known, stakes)
     return known
 

@@ -9,6 +9,8 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.core import events as ev
+from holdfast.core.budget import Spend, in_usd
+from holdfast.core.cards import card_of_failure, card_of_request
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.execution import Asked, Execution, Step, percent
 from holdfast.journal.blobs import fetch_blob, reference
@@ -69,6 +71,7 @@ def seconds(duration_us: int | None) -> float | None:
 
 
 _TIMES = frozenset({"due_at", "until", "expires_at"})
+_MICROS = "_micros"
 
 
 def wire_event(task_id: str, seq: int, event: Any) -> dict[str, object]:
@@ -80,8 +83,8 @@ def wire_event(task_id: str, seq: int, event: Any) -> dict[str, object]:
     }
     for name in event.__struct_fields__:
         if name not in ("at", "started_at", "duration_us"):
-            value = plain(getattr(event, name))
-            wired[name] = iso(cast("int | None", value)) if name in _TIMES else value
+            key, value = _field(name, getattr(event, name))
+            wired[key] = value
     if isinstance(event, ev.StepCompleted | ev.StepFailed | ev.StepRetrying | ev.StepInterrupted):
         wired["started"] = iso(event.started_at)
         wired["completed"] = iso(event.at)
@@ -101,6 +104,15 @@ def wire_frame(task_id: str, frame: Any) -> dict[str, object]:
     return wired
 
 
+def _field(name: str, value: Any) -> tuple[str, object]:
+    """Times are told as ISO 8601, and amounts in dollars."""
+    if name in _TIMES:
+        return name, iso(value)
+    if name.endswith(_MICROS):
+        return f"{name.removesuffix(_MICROS)}_usd", None if value is None else in_usd(value)
+    return name, plain(value)
+
+
 def plain(value: Any) -> object:
     """Structs and raw JSON as dictionaries, lists and scalars."""
     if value is msgspec.UNSET:
@@ -111,13 +123,18 @@ def plain(value: Any) -> object:
         decoded = msgspec.json.decode(value)
         return decoded if reference(value) is None else Reference(decoded)
     if isinstance(value, msgspec.Struct):
-        return {
-            name: iso(getattr(value, name)) if name in _TIMES else plain(getattr(value, name))
-            for name in value.__struct_fields__
-        }
+        return dict(_field(name, getattr(value, name)) for name in value.__struct_fields__)
     if isinstance(value, tuple | list):
         return [plain(item) for item in cast("tuple[Any, ...]", value)]
     return value
+
+
+HANDED_IN = "handed in without starting it"
+
+
+def _is_handed_in_only(head: Head) -> bool:
+    """With `hold`: it is queued, and no time will ever come at which somebody should drive it."""
+    return head.status == "queued" and head.wake_at is None
 
 
 def wire_head(head: Head, is_dead: Callable[[str], bool]) -> dict[str, object]:
@@ -136,12 +153,18 @@ def wire_head(head: Head, is_dead: Callable[[str], bool]) -> dict[str, object]:
         "updated_at": iso(head.updated_at),
         "ended_at": iso(head.ended_at),
         "steps_ended": head.ended,
-        "steps_total": head.total or None,
+        "steps_total": max(head.total, head.ended) if head.total else None,  # `on_failure` was not counted in advance
         "error": head.error or None,
         "failed_step": head.failed_path or None,
         "driven": bool(head.driver) and not is_dead(head.driver),
         "quarantined": head.quarantined or None,
+        "held": why_held(head) or None,
     }
+
+
+def why_held(head: Head) -> str:
+    """Why nobody drives it before a person says so; "" if that is not so."""
+    return head.held or (HANDED_IN if _is_handed_in_only(head) else "")
 
 
 def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> dict[str, object]:
@@ -157,23 +180,46 @@ def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> 
         "why": state.why or None,
         "paused_until": iso(state.pause_until),
         "reasons": plain(state.reasons),
-        "requests": [wire_request(asked) for asked in state.open_requests()],
+        "requests": [wire_request(asked, state) for asked in state.open_requests()],
         "steps": [*(wire_step(step) for step in state.steps.values()), *pending_steps(state)],
         "children": [plain(child) for child in state.children.values()],
         "output": plain(state.output),
         "failure": plain(state.failure),
+        "card": _card_of(state),
         "forked_from": plain(created.forked_from),
         "folder": created.folder,
         "engine": created.engine,
         "recoveries": state.recoveries,
-        "spend": {"usd": None, "tokens": None},  # nothing that runs yet reports its cost: unknown, not zero
+        "spend": wire_spend(state.spend),
         "events": state.seq,
     }
 
 
-def wire_request(asked: Asked) -> dict[str, object]:
-    wired = cast("dict[str, object]", plain(asked.request))
-    return {**wired, "opened_at": iso(asked.opened_at)}
+def wire_spend(spend: Spend) -> dict[str, object]:
+    """`usd` is null when nothing that ran told a cost: unknown is not zero."""
+    return {
+        "usd": in_usd(spend.settled_micros) if spend.amounts else None,
+        "unknown": spend.unknown,
+        "limit": None if spend.limit_micros is None else in_usd(spend.limit_micros),
+        "reserved": in_usd(sum(spend.reserved.values())),
+    }
+
+
+def wire_request(asked: Asked, state: Execution) -> dict[str, object]:
+    """As it was asked; but what is left of a budget is told as it is now, since the limit may have changed."""
+    request, spend = asked.request, state.spend
+    if request.kind == "budget" and request.path in spend.wanted:
+        message = spend.shortage(request.tool, spend.wanted[request.path])
+        request = msgspec.structs.replace(request, message=message)
+    wired = cast("dict[str, object]", plain(request))
+    return {**wired, "opened_at": iso(asked.opened_at), "card": plain(card_of_request(state.id, request))}
+
+
+def _card_of(state: Execution) -> object:
+    """What a person is told of an execution that has failed."""
+    if state.failure is None:
+        return None
+    return plain(card_of_failure(state.id, state.failure, state.failed_path, state.facts().program.kind))
 
 
 def wire_step(step: Step) -> dict[str, object]:
@@ -198,6 +244,7 @@ def wire_step(step: Step) -> dict[str, object]:
         "fallback": step.fallback,
         "by": step.by or None,
         "diverged": step.diverged,
+        "used": plain(step.used),
         "percent": round(100.0 * min(1.0, step.ended / step.total), 1) if step.total else None,
     }
 

@@ -105,7 +105,9 @@ class Snapshot(NamedTuple):
 
 
 def make_snapshot(state: Execution, chain: bytes) -> Snapshot:
-    body = encode(state)
+    """The same events give the same bytes in every process: sets, which have no order, are written in one."""
+    ordered: dict[str, Any] = {"open_steps": sorted(state.open_steps), "sticky": sorted(state.sticky)}
+    body = encode(msgspec.structs.replace(state, **ordered))
     return Snapshot(state.seq, SNAPSHOT_VERSION, chain, body, _snapshot_digest(state.seq, chain, body))
 
 

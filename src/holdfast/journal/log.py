@@ -16,17 +16,26 @@ from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import Fenced, HoldfastError, StoreCorrupted
 from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
-from holdfast.journal.blobs import Blobs
+from holdfast.journal.blobs import Blobs, references
 from holdfast.journal.codec import CHAIN_START, Row, decode, make_row, make_snapshot, open_snapshot, verify
 from holdfast.journal.store import ASKED, CacheItem, Entry, Head, HeadChange, NewExecution, Store, Stored, Written
 from holdfast.journal.writer import Batch, Writer
 
-SNAPSHOT_EVENTS_MIN = 1000
+SNAPSHOT_EVENTS_MIN = 1000  # between two snapshots; that many are folded anew when a journal is opened
 PAUSE_NOTICE_US = 3600 * 1_000_000  # a pause limit is announced an hour before it acts
 
 
 class Log:
-    def __init__(self, store: Store, writer: Writer, state: Execution, chain: bytes, epoch: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        state: Execution,
+        chain: bytes,
+        epoch: int,
+        *,
+        snapshot_events_min: int = SNAPSHOT_EVENTS_MIN,
+    ) -> None:
         self.state = state
         self.epoch = epoch
         self.durable_seq = state.seq
@@ -37,6 +46,7 @@ class Log:
         self.blobs = Blobs(store)
         self._writer = writer
         self._chain = chain
+        self._snapshot_events_min = snapshot_events_min
         self._entry: Entry | None = None
         self._batch: Batch | None = None
         self._unsettled = 0  # entries submitted, of which nothing has been heard yet
@@ -65,6 +75,7 @@ class Log:
         status, reasons, seq, chain = state.status, state.reasons, state.seq, self._chain
         rows = entry.rows
         before, kept = seq, len(rows)
+        uses: list[str] = []
         try:
             for event in events:
                 seq += 1
@@ -72,6 +83,7 @@ class Log:
                 apply(state, event, seq)
                 chain = row.digest
                 rows.append(row)
+                uses += references(row.body)
         except Exception as error:
             del rows[kept:]
             if state.seq != before:  # some were folded already: the state is ahead of what will be written
@@ -84,12 +96,14 @@ class Log:
             entry.release = self.released = release
         if self.blobs.fresh:
             entry.blobs = (*entry.blobs, *self.blobs.take_fresh())
+        if uses:
+            entry.uses = (*entry.uses, *uses)
         if answers or posts or creates or cached:
             entry.answers = (*entry.answers, *answers)
             entry.posts = (*entry.posts, *posts)
             entry.creates = (*entry.creates, *creates)
             entry.cached = (*entry.cached, *cached)
-        if seq - state.snapshot_seq > SNAPSHOT_EVENTS_MIN:
+        if seq - state.snapshot_seq > self._snapshot_events_min:
             self._maybe_snapshot(entry, release)
 
     def _maybe_snapshot(self, entry: Entry, release: bool) -> None:
@@ -124,6 +138,11 @@ class Log:
         self.error = error
         if self.on_lost is not None:
             self.on_lost(error)
+
+    def compare(self, head: Head | None) -> None:
+        """Whoever has raised the epoch has taken it over, whether or not we write again; and may have deleted it."""
+        if head is None or head.epoch != self.epoch:
+            self._lose(Fenced())
 
     def ahead(self) -> int:
         """Events that are folded but not yet on disk."""
@@ -261,16 +280,23 @@ def new_execution(
 ) -> tuple[NewExecution, Execution]:
     """A new execution as the store takes it, claimed at once if `driver` is given, and its state."""
     state, rows = first_rows(events, execution_id)
-    head = Head(
-        id=execution_id,
+    head = head_of(state, rows[-1].digest)
+    head.epoch, head.driver = (1, driver) if driver else (0, "")
+    uses = tuple(digest for row in rows for digest in references(row.body))
+    return NewExecution(head=head, rows=rows, blobs=list(blobs), uses=uses), state
+
+
+def head_of(state: Execution, digest: bytes) -> Head:
+    """The head of an execution that nobody drives."""
+    origin = state.facts().forked_from
+    return Head(
+        id=state.id,
         **_told(state),
         wake_at=wake_at(state),
         seq=state.seq,
-        digest=rows[-1].digest,
-        epoch=1 if driver else 0,
-        driver=driver,
+        digest=digest,
+        forked_from=origin.id if origin else "",
     )
-    return NewExecution(head=head, rows=rows, blobs=list(blobs)), state
 
 
 def _told(state: Execution) -> dict[str, Any]:

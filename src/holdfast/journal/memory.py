@@ -13,20 +13,25 @@ import msgspec
 
 from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import NotFound, StoreCorrupted
+from holdfast.journal import store as port
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
+from holdfast.journal.matching import fits
 from holdfast.journal.store import (
     ANSWERS_KEPT_US,
     ASKED,
     PENDING_PAGE,
     TOO_LATE,
+    CacheLook,
     Claim,
     Entry,
     Head,
+    Mark,
     NewExecution,
     Query,
     Stored,
     Write,
     Written,
+    clash_within,
 )
 
 TIDY_ITEMS = 100  # of what has had its time, looked at in one go
@@ -38,10 +43,13 @@ class MemoryStore:
         self._rows: dict[str, list[Row]] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self._blobs: dict[str, bytes] = {}
+        self._uses: dict[str, set[str]] = {}  # of an execution: the digests of the blobs it refers to
+        self._deleted: dict[str, None] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self._pending: dict[str, Command] = {}
         self._answers: dict[str, tuple[Command, Answer]] = {}
         self._cache: dict[str, tuple[bytes, int]] = {}
+        self._cache_look = CacheLook()
         self._expiring: list[tuple[int, str]] = []  # a heap over the cache, soonest first
         self._version = 0
 
@@ -61,6 +69,8 @@ class MemoryStore:
                 return self._claim(item)
             case Command():
                 return self._post(item)
+            case Mark():
+                return self._mark(item)
 
     def _entry(self, entry: Entry) -> Written:
         head = self._heads.get(entry.execution_id)
@@ -79,7 +89,7 @@ class MemoryStore:
                 _ask(head)
         if entry.release:
             head.driver = ""
-        self._blobs.update(entry.blobs)
+        self._use(head.id, entry)
         for new in entry.creates:  # before the posts: what is said to a child must find it
             self._create(new)
         for command in entry.posts:
@@ -93,21 +103,35 @@ class MemoryStore:
         return Written(ok=True)
 
     def _create(self, new: NewExecution) -> Written:
-        head = msgspec.structs.replace(new.head)
-        if head.id in self._heads:
-            return Written(ok=False, existing=head.id)
-        if head.key:
-            existing = self._keys.setdefault((head.owner, head.key), head.id)
-            if existing != head.id:
+        if any(needed not in self._heads for needed in new.needs):
+            return Written(ok=False)
+        if twice := clash_within(new):
+            return Written(ok=False, existing=twice)
+        for one in (new, *new.family):
+            head = one.head
+            existing = head.id if head.id in self._heads else self._keys.get((head.owner, head.key), "")
+            if existing:
                 return Written(ok=False, existing=existing)
-        self._heads[head.id] = head
-        self._rows[head.id] = list(new.rows)
-        self._blobs.update(new.blobs)
-        return Written(ok=True, epoch=head.epoch)
+        for one in (new, *new.family):
+            head = msgspec.structs.replace(one.head)
+            if head.key:
+                self._keys[head.owner, head.key] = head.id
+            self._heads[head.id] = head
+            self._rows[head.id] = list(one.rows)
+            self._deleted.pop(head.id, None)  # it is back: its files are nobody's to remove
+            self._use(head.id, one)
+            for command in one.posts:
+                self._post(command)
+        return Written(ok=True, epoch=new.head.epoch)
+
+    def _use(self, execution_id: str, item: Entry | NewExecution) -> None:
+        self._blobs.update(item.blobs)
+        uses = self._uses.setdefault(execution_id, set())
+        uses.update(item.uses, (digest for digest, _ in item.blobs))
 
     def _claim(self, claim: Claim) -> Written:
         head = self._heads.get(claim.execution_id)
-        if head is None or head.driver != claim.replacing or head.quarantined:
+        if head is None or head.driver != claim.replacing or head.quarantined or (claim.to_drive and head.held):
             return Written(ok=False)
         if claim.to_drive and not claim.replacing and not self._has_place(head):
             return Written(ok=False)
@@ -126,12 +150,11 @@ class MemoryStore:
         return len(holders) < head.concurrency_limit
 
     def _post(self, command: Command) -> Written:
-        if command.id in self._pending or command.id in self._answers:
+        head = self._heads.get(command.execution_id)
+        if head is None or command.id in self._pending or command.id in self._answers:
             return Written(ok=False)
         self._pending[command.id] = command
-        head = self._heads.get(command.execution_id)
-        if head is not None:
-            _ask(head)
+        _ask(head)
         return Written(ok=True)
 
     def _tell(self, command: Command) -> None:
@@ -157,20 +180,99 @@ class MemoryStore:
                 self._answers[command_id] = (command, answer)
 
     def _put_cached(self, entry: Entry) -> None:
+        self._expire(entry.at)
+        for item in entry.cached:
+            self._put(item.key, item.output, item.expires_at)
+        if self._cache_look.is_due(len(entry.cached)):
+            self._evict()
+
+    def _mark(self, mark: Mark) -> Written:
+        self._expire(mark.at)
+        if self._cache.get(mark.key, (b"", mark.at))[1] > mark.at:
+            return Written(ok=False)
+        self._put(mark.key, b"", mark.expires_at)
+        return Written(ok=True)
+
+    def _put(self, key: str, output: bytes, expires_at: int) -> None:
+        self._cache[key] = (output, expires_at)
+        heapq.heappush(self._expiring, (expires_at, key))
+
+    def _expire(self, at: int) -> None:
         for _ in range(TIDY_ITEMS):
-            if not self._expiring or self._expiring[0][0] > entry.at:
+            if not self._expiring or self._expiring[0][0] > at:
                 break
             expired_at, key = heapq.heappop(self._expiring)
             if self._cache.get(key, (b"", 0))[1] == expired_at:  # otherwise it was put again in the meantime
                 del self._cache[key]
-        for item in entry.cached:
-            self._cache[item.key] = (item.output, item.expires_at)
-            heapq.heappush(self._expiring, (item.expires_at, item.key))
+
+    def _evict(self) -> None:
+        """Marks hold nothing, and are not given away before their time."""
+        cap = port.CACHE_CAP
+        held = {key: (expires_at, len(output)) for key, (output, expires_at) in self._cache.items() if output}
+        total = sum(size for _, size in held.values())
+        for key in sorted(held, key=held.__getitem__):
+            if total <= cap.bytes and len(held) <= cap.items:
+                break
+            total -= held.pop(key)[1]
+            del self._cache[key]
 
     async def quarantine(self, execution_id: str, why: str) -> None:
         self._version += 1
         if execution_id in self._heads:
             self._heads[execution_id].quarantined = why
+
+    async def delete(self, execution_ids: Sequence[str]) -> list[str]:
+        self._version += 1
+        gone = await self.doomed(execution_ids)
+        for execution_id in gone:
+            self._remove(self._heads[execution_id])
+        return gone
+
+    async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
+        families = [self._family(execution_id) for execution_id in execution_ids]
+        over = [family for family in families if not any(self._is_needed(head) for head in family)]
+        return list(dict.fromkeys(head.id for family in over for head in reversed(family)))
+
+    def _family(self, execution_id: str) -> list[Head]:
+        """An execution and its descendants, the deepest last."""
+        found = [self._heads[execution_id]] if execution_id in self._heads else []
+        for parent in found:  # which grows meanwhile
+            found += [head for head in self._heads.values() if head.parent_id == parent.id]
+        return found
+
+    def _is_needed(self, head: Head) -> bool:
+        parent = self._heads.get(head.parent_id)
+        return (
+            not _is_over(head)
+            or (parent is not None and not _is_over(parent))
+            or any(fork.forked_from == head.id and not _is_over(fork) for fork in self._heads.values())
+        )
+
+    def _remove(self, head: Head) -> None:
+        self._deleted[head.id] = None
+        del self._heads[head.id], self._rows[head.id]
+        self._snapshots.pop(head.id, None)
+        if head.key:
+            del self._keys[head.owner, head.key]
+        unused = self._uses.pop(head.id).difference(*self._uses.values())
+        for digest in unused:
+            self._blobs.pop(digest, None)
+        self._pending = {i: command for i, command in self._pending.items() if command.execution_id != head.id}
+        self._answers = {i: pair for i, pair in self._answers.items() if pair[0].execution_id != head.id}
+
+    async def deleted(self) -> list[str]:
+        return list(self._deleted)
+
+    async def forget(self, execution_ids: Sequence[str]) -> None:
+        self._version += 1
+        for execution_id in execution_ids:
+            self._deleted.pop(execution_id, None)
+
+    async def hold(self, execution_ids: Sequence[str], why: str, *, unless_driven: Sequence[str] | None = None) -> None:
+        self._version += 1
+        for head in (self._heads[one] for one in execution_ids if one in self._heads):
+            if unless_driven is None or (not head.ended_at and (head.held or head.driver in ("", *unless_driven))):
+                head.held = why
 
     # ---- for witnesses ------------------------------------------------------------------------------------------
 
@@ -179,6 +281,15 @@ class MemoryStore:
 
     def head_of(self, execution_id: str) -> Head:
         return msgspec.structs.replace(self._head(execution_id))
+
+    def all_heads(self) -> list[Head]:
+        return [msgspec.structs.replace(head) for head in self._heads.values()]
+
+    def all_blobs(self) -> frozenset[str]:
+        return frozenset(self._blobs)
+
+    def all_pending(self) -> list[Command]:
+        return list(self._pending.values())
 
     def all_answers(self) -> list[Answer]:
         return [answer for _, answer in self._answers.values()]
@@ -213,11 +324,14 @@ class MemoryStore:
         for head in reversed(self._heads.values()):
             if not seen_before:
                 seen_before = head.id == query.before
-            elif _fits(head, query):
+            elif fits(head, query):
                 found.append(msgspec.structs.replace(head))
                 if len(found) >= query.limit:
                     break
         return found
+
+    async def count(self, query: Query) -> int:
+        return len(await self.heads(msgspec.structs.replace(query, limit=len(self._heads))))
 
     async def find(self, fragment: str, limit: int = 2) -> list[str]:
         ids = reversed(self._heads)
@@ -231,7 +345,7 @@ class MemoryStore:
             (head.wake_at if head.wake_at is not None else now, head)
             for head in self._heads.values()
             if head.driver in drivers
-            and not head.quarantined
+            and not (head.quarantined or head.held)
             and (head.driver or (head.wake_at is not None and head.wake_at <= now and self._has_place(head)))
         ]
         return [msgspec.structs.replace(head) for _, head in sorted(due, key=lambda pair: pair[0])[:limit]]
@@ -255,9 +369,11 @@ class MemoryStore:
         _, answer = self._answers.get(command_id, (None, None))
         return answer
 
-    async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
+    async def pending(self, execution_ids: Sequence[str] | None = None, *, after: str = "") -> list[Command]:
         if execution_ids is None:
-            return list(self._pending.values())[:PENDING_PAGE]
+            ids = list(self._pending)
+            begin = ids.index(after) + 1 if after in self._pending else 0
+            return [self._pending[one] for one in ids[begin : begin + PENDING_PAGE]]
         wanted = set(execution_ids)
         return [command for command in self._pending.values() if command.execution_id in wanted]
 
@@ -274,13 +390,9 @@ class MemoryStore:
         """Nothing is held open."""
 
 
-def _fits(head: Head, query: Query) -> bool:
-    return (
-        (not query.status or head.status in query.status)
-        and (not query.name or head.name == query.name)
-        and (not query.owner or head.owner == query.owner)
-        and (query.parent_id is None or head.parent_id == query.parent_id)
-    )
+def _is_over(head: Head) -> bool:
+    """What was set aside can never end, and needs nothing any more."""
+    return bool(head.ended_at or head.quarantined)
 
 
 def _ask(head: Head) -> None:

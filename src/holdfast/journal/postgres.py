@@ -23,6 +23,7 @@ from holdfast.journal.codec import CHAIN_START, Row, Snapshot
 from holdfast.journal.postgres_absence import AWAY_S, Absence
 from holdfast.journal.postgres_address import parse_address
 from holdfast.journal.postgres_commit import Tidying, write_all
+from holdfast.journal.postgres_delete import delete_some, family
 from holdfast.journal.postgres_leases import Leases
 from holdfast.journal.postgres_link import Connection, Link, is_lost, statements
 from holdfast.journal.postgres_rows import command_of, query_values, read_heads
@@ -85,6 +86,41 @@ class PostgresStore:
     async def quarantine(self, execution_id: str, why: str) -> None:
         async def write(connection: Connection) -> None:
             await connection.execute(self._sql["quarantine"], (why, execution_id))
+
+        await self._transact(write)
+
+    async def delete(self, execution_ids: Sequence[str]) -> list[str]:
+        gone: list[str] = []
+        left: Sequence[str] = list(execution_ids)
+        while left:
+            now = left
+            some, left = await self._transact(lambda connection, now=now: delete_some(connection, now))
+            gone += some
+        return gone
+
+    async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
+        async def read(connection: Connection) -> list[str]:
+            families = [await family(connection, wanted) for wanted in execution_ids]
+            return list(dict.fromkeys(member[1] for members in families for member in members))
+
+        return await self._read(read)
+
+    async def deleted(self) -> list[str]:
+        return [row[0] for row in await self._all("read_deleted")]
+
+    async def forget(self, execution_ids: Sequence[str]) -> None:
+        async def write(connection: Connection) -> None:
+            await connection.execute(self._sql["forget_deleted"], (list(execution_ids),))
+
+        await self._transact(write)
+
+    async def hold(self, execution_ids: Sequence[str], why: str, *, unless_driven: Sequence[str] | None = None) -> None:
+        async def write(connection: Connection) -> None:
+            values = (why, list(execution_ids))
+            if unless_driven is None:
+                await connection.execute(self._sql["hold"], values)
+            else:
+                await connection.execute(self._sql["hold_undriven"], (*values, ["", *unless_driven]))
 
         await self._transact(write)
 
@@ -216,7 +252,7 @@ class PostgresStore:
         return await self._read(lambda connection: self._head(connection, execution_id))
 
     async def _head(self, connection: Connection, execution_id: str) -> Head:
-        found = await read_heads(connection, "one_head", {"id": execution_id})
+        found = await read_heads(connection, ("one_head",), {"id": execution_id})
         if not found:
             raise NotFound(f"there is no execution {execution_id} in {self.address.shown}")
         if found[0].trouble:
@@ -224,8 +260,17 @@ class PostgresStore:
         return found[0].head
 
     async def heads(self, query: Query) -> list[Head]:
-        found = await self._read(lambda connection: read_heads(connection, "some_heads", query_values(query)))
+        which = ("conditions", "some_heads")
+        found = await self._read(lambda connection: read_heads(connection, which, query_values(query)))
         return [head for head, _ in found]
+
+    async def count(self, query: Query) -> int:
+        async def read(connection: Connection) -> int:
+            statement = b"%b %b" % (self._sql["count"], self._sql["conditions"])
+            row = await (await connection.execute(statement, query_values(query))).fetchone()
+            return row[0] if row else 0
+
+        return await self._read(read)
 
     async def find(self, fragment: str, limit: int = 2) -> list[str]:
         return [row[0] for row in await self._all("find", {"fragment": fragment, "limit": limit})]
@@ -235,7 +280,7 @@ class PostgresStore:
 
     async def claimable(self, now: int, drivers: Sequence[str], limit: int) -> list[Head]:
         values = {"now": now, "drivers": list(drivers), "limit": limit}
-        found = await self._read(lambda connection: read_heads(connection, "claimable", values))
+        found = await self._read(lambda connection: read_heads(connection, ("claimable",), values))
         for head, trouble in found:
             if trouble:  # set aside for good, so that it takes nobody's place in the next answer
                 await self.quarantine(head.id, trouble)
@@ -259,9 +304,9 @@ class PostgresStore:
         row = await self._row("read_command", (command_id,))
         return command_of(row) if row else None
 
-    async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
+    async def pending(self, execution_ids: Sequence[str] | None = None, *, after: str = "") -> list[Command]:
         if execution_ids is None:
-            return [command_of(row) for row in await self._all("pending_all")]
+            return [command_of(row) for row in await self._all("pending_all", {"after": after})]
         return [command_of(row) for row in await self._all("pending_some", (list(execution_ids),))]
 
     # ---- being told -----------------------------------------------------------------------------------------------
@@ -288,6 +333,12 @@ class PostgresStore:
             self._blind_at = now
             self._changes += 1
         return self._changes
+
+    async def room(self) -> None:
+        """Nor is its space ours to count."""
+
+    async def rebuild(self) -> None:
+        """Nor to give back."""
 
     async def check(self) -> list[str]:
         """The server looks after its own files."""

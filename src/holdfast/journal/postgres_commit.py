@@ -9,19 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from psycopg import errors
+
 from holdfast.core.commands import Answer, Command
+from holdfast.journal import store as port
 from holdfast.journal.codec import Row
 from holdfast.journal.postgres_link import Connection, statements
 from holdfast.journal.postgres_rows import head_values, json_text
 from holdfast.journal.store import (
     ANSWERS_KEPT_US,
     TOO_LATE,
+    CacheLook,
     Claim,
     Entry,
+    Head,
     HeadChange,
+    Mark,
     NewExecution,
     Write,
     Written,
+    clash_within,
 )
 
 TIDY_ROWS = 1000  # of the inbox, looked at in one go
@@ -33,6 +40,7 @@ class Tidying:
 
     def __init__(self) -> None:
         self._at = 0
+        self.cache_look = CacheLook()
 
     def is_due(self, at: int) -> bool:
         if at - self._at < TIDY_EVERY_US:
@@ -80,6 +88,8 @@ class _Committer:
                 return await self._claim(item)
             case Command():
                 return await self._post(item)
+            case Mark():
+                return await self._mark(item)
 
     async def append_events(self) -> None:
         if self._events:
@@ -97,6 +107,7 @@ class _Committer:
         if entry.release:
             await self._run("release", (num,))
         await self._blobs(num, entry.blobs)
+        await self._uses(num, entry.uses)
         for new in entry.creates:  # before the posts: what is said to a child must find it
             await self._create(new)
         for command in entry.posts:
@@ -111,6 +122,8 @@ class _Committer:
             await self._run("expire_cache", (entry.at,))
         for item in sorted(entry.cached):
             await self._run("put_cache", item)
+        if entry.cached and self._tidying.cache_look.is_due(len(entry.cached)):
+            await self._run("evict_cache", (port.CACHE_CAP.bytes, port.CACHE_CAP.items))
         if entry.change is not None and entry.change.ended_at and self._tidying.is_due(entry.at):
             values = {"at": entry.at, "before": entry.at - ANSWERS_KEPT_US, "rows": TIDY_ROWS}
             await self._run("tidy_inbox", values)
@@ -137,16 +150,34 @@ class _Committer:
         await self._run("change_head", values)
 
     async def _create(self, new: NewExecution) -> Written:
-        values = head_values(new.head)
-        found = await self._fetch("insert_execution", values)
+        if any(needed not in self._nums for needed in new.needs):
+            return Written(ok=False)
+        if twice := clash_within(new):
+            return Written(ok=False, existing=twice)
+        for one in new.family:  # looked for before anything is written: what was inserted cannot be taken back alone
+            if existing := await self._clash(one.head):
+                return Written(ok=False, existing=existing)
+        found = await self._fetch("insert_execution", head_values(new.head))
         if not found:
-            clash = await self._fetch("find_clash", values)
-            return Written(ok=False, existing=clash[0][0] if clash else "")
+            return Written(ok=False, existing=await self._clash(new.head))
+        for one in new.family:
+            if not (await self._create(one)).ok:
+                raise errors.SerializationFailure  # somebody was quicker after we had looked: the whole of it again
         num = found[0][0]
         self._nums[new.head.id] = num
+        if new.head.held:  # an import brings back an id that may have been deleted: its files are nobody's to remove
+            await self._run("forget_deleted", ([new.head.id],))
         self._append(num, new.rows)
         await self._blobs(num, new.blobs)
+        await self._uses(num, new.uses)
+        for command in new.posts:
+            await self._post(command)
         return Written(ok=True, epoch=new.head.epoch)
+
+    async def _clash(self, head: Head) -> str:
+        """The execution that has its id or its key already, if there is one."""
+        clash = await self._fetch("find_clash", head_values(head))
+        return clash[0][0] if clash else ""
 
     async def _claim(self, claim: Claim) -> Written:
         values = {
@@ -159,7 +190,7 @@ class _Committer:
         return Written(ok=True, epoch=found[0][0]) if found else Written(ok=False)
 
     async def _post(self, command: Command) -> Written:
-        if not await self._insert(command):
+        if not await self._fetch("is_there", (command.execution_id,)) or not await self._insert(command):
             return Written(ok=False)
         await self._run("wake", (command.execution_id,))
         return Written(ok=True)
@@ -168,6 +199,10 @@ class _Committer:
         names = (command.id, command.execution_id, command.verb)
         return bool(await self._run("insert_command", (*names, command.at, command.by, bytes(command.arguments))))
 
+    async def _mark(self, mark: Mark) -> Written:
+        await self._run("expire_cache", (mark.at,))
+        return Written(ok=bool(await self._run("put_mark", (mark.key, b"", mark.expires_at, mark.at))))
+
     async def _answer(self, answer: Answer) -> None:
         values = (answer.outcome, answer.text, answer.seq, answer.command_id)
         await self._run("answer_command", values)
@@ -175,6 +210,10 @@ class _Committer:
     async def _blobs(self, num: int, blobs: Sequence[tuple[str, bytes]]) -> None:
         for digest, body in sorted(blobs):
             await self._run("insert_blob", (digest, body))
+            await self._run("insert_blob_use", (num, digest))
+
+    async def _uses(self, num: int, digests: Sequence[str]) -> None:
+        for digest in sorted(digests):
             await self._run("insert_blob_use", (num, digest))
 
     def _append(self, num: int, rows: Sequence[Row]) -> None:
@@ -199,6 +238,8 @@ def _touched(item: Write) -> list[str]:
         case Entry():
             return [item.execution_id, *(command.execution_id for command in item.posts)]
         case NewExecution():
+            return list(item.needs)
+        case Mark():
             return []
         case Claim() | Command():
             return [item.execution_id]

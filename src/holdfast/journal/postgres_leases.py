@@ -4,6 +4,9 @@ A task of the event loop renews it, on a connection of its own, four times in a 
 on purpose: a process whose event loop stands still drives nothing, however alive its threads are, and must lose what it
 holds. If it wakes up later, the fence refuses what it writes.
 
+Whoever slept longer than a lease, as a laptop does with all its processes and perhaps the server, does not judge at
+once: the others may only just be waking up, too, and get the length of a lease to say so.
+
 The port is synchronous, so `is_dead` answers from the last look. What was not seen dead counts as alive.
 """
 
@@ -11,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import timedelta
 
@@ -27,7 +31,11 @@ log = logging.getLogger("holdfast")
 class Leases:
     """Implements `Liveness`. Drivers are registered before the store is first used: it writes their leases at once."""
 
-    def __init__(self, address: PostgresAddress) -> None:
+    def __init__(self, address: PostgresAddress, clock: Callable[[], float] = time.time) -> None:
+        """`clock` goes on while the machine sleeps, which the event loop's own does not."""
+        self._clock = clock
+        self._renewed_at = float("inf")
+        self._judges_from = float("-inf")
         self._length = timedelta(seconds=address.lease_s)
         self._ours: set[str] = set()
         self._released: set[str] = set()
@@ -58,13 +66,21 @@ class Leases:
             values = {"drivers": sorted(self._ours), "length": self._length}
             await connection.execute(statements()["renew_leases"], values)
             self._is_written = True
+            if self._has_slept():
+                self._judges_from = self._clock() + self._length.total_seconds()
+            self._renewed_at = self._clock()
 
     async def look(self, connection: Connection) -> list[str]:
         """Everybody who holds an execution; those whose lease has run out are dead from now on."""
         cursor = await connection.execute(statements()["holders"])
         holders = await cursor.fetchall()
-        self._dead = {driver for driver, is_dead in holders if is_dead}
+        expired = {driver for driver, is_dead in holders if is_dead}
+        may_judge = not self._has_slept() and self._clock() >= self._judges_from
+        self._dead = expired if may_judge else expired & self._dead
         return [driver for driver, _ in holders]
+
+    def _has_slept(self) -> bool:
+        return self._clock() - self._renewed_at > self._length.total_seconds()
 
     def keep(self, link: Link) -> None:
         """Renew from now on, if there is anything to renew."""

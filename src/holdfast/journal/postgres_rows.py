@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.core.commands import Command
 from holdfast.core.events import Reason
+from holdfast.journal.matching import label_marks, regex, words
 from holdfast.journal.postgres_link import Connection, statements
 from holdfast.journal.store import Head, Query
 
@@ -28,10 +29,10 @@ class Found(NamedTuple):
     trouble: str = ""
 
 
-async def read_heads(connection: Connection, which: str, values: dict[str, Any]) -> list[Found]:
-    """The heads that fit the named query, in its order."""
+async def read_heads(connection: Connection, which: Sequence[str], values: dict[str, Any]) -> list[Found]:
+    """The heads that fit the named parts of a query, in their order."""
     sql = statements()
-    cursor = await connection.execute(b"%b %b" % (sql["head_columns"], sql[which]), values)
+    cursor = await connection.execute(b" ".join(sql[name] for name in ("head_columns", *which)), values)
     return [_found(row) for row in await cursor.fetchall()]
 
 
@@ -67,11 +68,23 @@ def command_of(row: Sequence[Any]) -> Command:
 
 
 def query_values(query: Query) -> dict[str, Any]:
+    marks = [label_marks(key, value) for key, value in query.labels.items()]
     return {
+        "ids": list(query.ids) or None,
         "status": list(query.status) or None,
+        "held": query.held or None,
         "name": query.name or None,
         "owner": query.owner or None,
         "parent_id": query.parent_id,
+        "forked_from": query.forked_from or None,
+        "failed_step": query.failed_step or None,
+        "error": regex(query.error) or None,
+        "texts": [regex(word) for word in words(query)],
+        "firsts": [first for first, _ in marks],
+        "others": [other for _, other in marks],
+        "created_after": query.created_after,
+        "created_before": query.created_before,
+        "ended_before": query.ended_before,
         "before": query.before or None,
         "limit": query.limit,
     }

@@ -1,40 +1,45 @@
 """The journal in one SQLite file: write-ahead log, full sync, one writer thread, one reader thread.
 
-Several processes may share the file. SQLite's own busy handler waits for seconds under contention, so it is off and
-`begin` retries by itself in fractions of a millisecond. What a transaction writes is in sqlite_commit.py, and what rows
-mean in sqlite_rows.py.
+Several processes may share the file. What a transaction writes is in sqlite_commit.py, what it deletes in
+sqlite_delete.py, what rows mean in sqlite_rows.py; sqlite_file.py is how one gets at the file at all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
-import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import apsw
 import msgspec
 
 from holdfast.core.commands import Answer, Command
-from holdfast.core.errors import HoldfastError, NotFound, SchemaTooNew, StoreCorrupted, StoreUnavailable
+from holdfast.core.errors import NotFound, StoreCorrupted, StoreUnavailable
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
-from holdfast.journal.sql import migrations, queries
+from holdfast.journal.sql import queries
 from holdfast.journal.sqlite_commit import Committer
+from holdfast.journal.sqlite_delete import Deleter
+from holdfast.journal.sqlite_file import begin, connect, explaining, migrate, patiently, sync_folder
 from holdfast.journal.sqlite_health import check_content, check_header
 from holdfast.journal.sqlite_rows import command_of, conditions, read_heads, seal_of_answer, seal_of_cached, texts
 from holdfast.journal.store import Head, Query, Stored, Write, Written
 
-BUSY_LIMIT_S = 30.0  # how long another writer may hold the file before we say so
-WAL_PAGES = 4000  # checkpoint about every 16 MB: larger batches of page writes, a bounded log
+BREATH_S = 0.002  # between two bites of a deletion: others come in
 T = TypeVar("T")
+
+
+class Room(NamedTuple):
+    """The bytes of the file, those of them that hold nothing, and whether it can give them back bit by bit."""
+
+    total: int
+    free: int
+    can_shrink: bool
 
 
 class SqliteStore:
@@ -53,24 +58,17 @@ class SqliteStore:
             fresh = not path.exists()
             path.parent.mkdir(parents=True, exist_ok=True)
             check_header(path)
-            self._writer: Any = self._connect()
+            self._writer: Any = connect(path)
             if self._writer.readonly("main"):  # SQLite opens such a file all the same, and fails at the first write
                 raise PermissionError
-            _migrate(self._writer, path, may_migrate)
-            _patiently(lambda: check_content(self._writer, path))
-            self._reader: Any = self._connect()
-            self._watcher: Any = self._connect()
+            migrate(self._writer, path, may_migrate)
+            patiently(lambda: check_content(self._writer, path))
+            self._reader: Any = connect(path)
+            self._watcher: Any = connect(path)
             if fresh:
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
         self._committer = Committer(self._writer)
-
-    def _connect(self) -> Any:
-        """Typed loosely: apsw's stubs leave the types of bindings and rows open."""
-        connection: Any = apsw.Connection(str(self.path))
-        connection.set_busy_timeout(0)
-        for pragma in _PRAGMAS:
-            _patiently(lambda pragma=pragma: connection.execute(f"PRAGMA {pragma}").fetchall())
-        return connection
+        self._deleter = Deleter(self._writer)
 
     # ---- writing ------------------------------------------------------------------------------------------------
 
@@ -82,6 +80,66 @@ class SqliteStore:
             self._writer.execute(self._sql["quarantine"], (why, execution_id))
 
         await self._in_thread(self._writing, lambda: self._transact(write))
+
+    async def hold(self, execution_ids: Sequence[str], why: str, *, unless_driven: Sequence[str] | None = None) -> None:
+        values = {"why": why, "ids": msgspec.json.encode(list(execution_ids)).decode()}
+        if unless_driven is not None:
+            values["free"] = msgspec.json.encode(["", *unless_driven]).decode()
+
+        def write() -> None:
+            self._writer.execute(self._sql["hold" if unless_driven is None else "hold_undriven"], values)
+
+        await self._in_thread(self._writing, lambda: self._transact(write))
+
+    async def delete(self, execution_ids: Sequence[str]) -> list[str]:
+        gone: list[str] = []
+        left: Sequence[str] = list(execution_ids)
+        while left:
+            now = left
+            some, left = await self._in_thread(
+                self._writing, lambda now=now: self._transact(lambda: self._deleter.delete(now))
+            )
+            gone += some
+            await asyncio.sleep(BREATH_S)
+        await self._give_back(settle=bool(gone))
+        return gone
+
+    async def _give_back(self, *, settle: bool) -> None:
+        """All free pages, also those that an earlier delete freed before it was killed."""
+        while await self._in_thread(self._writing, lambda: patiently(self._deleter.give_back)):
+            settle = True
+            await asyncio.sleep(BREATH_S)
+        if settle:
+            await self._in_thread(self._writing, lambda: patiently(self._deleter.settle))
+
+    async def room(self) -> Room:
+        def read() -> Room:
+            pragma = self._reader.pragma
+            page = pragma("page_size")
+            return Room(page * pragma("page_count"), page * pragma("freelist_count"), pragma("auto_vacuum") != 0)
+
+        return await self._read(read)
+
+    async def rebuild(self) -> None:
+        """Write the whole file anew, so that it is small now and can shrink from now on; for whoever uses it alone."""
+
+        def work() -> None:
+            self._writer.pragma("auto_vacuum", 2)
+            patiently(lambda: self._writer.execute("VACUUM"))
+            self._deleter.settle()
+
+        await self._in_thread(self._writing, work)
+
+    async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
+        deleter = Deleter(self._reader)
+        found = await self._read(lambda: [member.id for wanted in execution_ids for member in deleter.family(wanted)])
+        return list(dict.fromkeys(found))
+
+    async def deleted(self) -> list[str]:
+        return await self._read(lambda: texts(self._reader.execute(self._sql["read_deleted"])))
+
+    async def forget(self, execution_ids: Sequence[str]) -> None:
+        await self._in_thread(self._writing, lambda: self._transact(lambda: self._deleter.forget(execution_ids)))
 
     def _transact(self, work: Callable[[], T]) -> T:
         begin(self._writer)
@@ -102,7 +160,7 @@ class SqliteStore:
 
     def _load(self, execution_id: str) -> Stored:
         # One read transaction, so that head, snapshot and events are of the same moment.
-        _patiently(lambda: self._reader.execute("BEGIN"))
+        patiently(lambda: self._reader.execute("BEGIN"))
         try:
             head = self._head(execution_id)
             num, _ = self._place(execution_id)
@@ -161,6 +219,11 @@ class SqliteStore:
         found = await self._read(lambda: read_heads(self._reader, last, (*values, query.limit)))
         return [head for head, _ in found]
 
+    async def count(self, query: Query) -> int:
+        where, values = conditions(query)
+        found = await self._read(lambda: self._reader.execute(f"{self._sql['count']} {where}", values).fetchone())
+        return found[0]
+
     async def find(self, fragment: str, limit: int = 2) -> list[str]:
         values = {"fragment": fragment, "limit": limit}
         return await self._read(lambda: texts(self._reader.execute(self._sql["find"], values)))
@@ -209,10 +272,10 @@ class SqliteStore:
             id=identity, execution_id=execution_id, verb=verb, at=at, by=by, arguments=msgspec.Raw(arguments)
         )
 
-    async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
+    async def pending(self, execution_ids: Sequence[str] | None = None, *, after: str = "") -> list[Command]:
         def read() -> list[tuple[int, Command | None]]:
             if execution_ids is None:
-                rows = self._reader.execute(self._sql["pending_all"])
+                rows = self._reader.execute(self._sql["pending_all"], {"after": after})
             else:
                 wanted = msgspec.json.encode(list(execution_ids)).decode()
                 rows = self._reader.execute(self._sql["pending_some"], (wanted,))
@@ -255,7 +318,7 @@ class SqliteStore:
     # ---- threads ------------------------------------------------------------------------------------------------
 
     async def _read(self, work: Callable[[], T]) -> T:
-        return await self._in_thread(self._reading, lambda: _patiently(work))
+        return await self._in_thread(self._reading, lambda: patiently(work))
 
     async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         if self._closed:
@@ -289,99 +352,3 @@ def _go_on() -> None:
 
 
 os.register_at_fork(before=_wait_for_quiet, after_in_parent=_go_on, after_in_child=_go_on)
-
-_PRAGMAS = (
-    "journal_mode=WAL",
-    "synchronous=FULL",
-    f"wal_autocheckpoint={WAL_PAGES}",
-    "foreign_keys=OFF",
-    "temp_store=MEMORY",
-    "cell_size_check=ON",  # a page is looked over when it is first read
-    *(("fullfsync=ON", "checkpoint_fullfsync=ON") if sys.platform == "darwin" else ()),
-)
-
-
-class explaining:  # lower case: it reads as a verb at its use, `with explaining(path)`
-    """Turns SQLite's errors into ours: whose fault, what is safe, what to do."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        path = self._path
-        match error:
-            case None | HoldfastError():
-                return
-            case apsw.FullError() | apsw.IOError() if _is_full(error):
-                text = f"the disk is full, {path} cannot grow; free some space and resume, what was recorded is safe"
-            case apsw.ReadOnlyError() | PermissionError():
-                text = f"{path} is read-only for this user; make the file and its folder writable"
-            case apsw.CantOpenError() if path.is_dir():
-                text = f"{path} is a folder; name a file in it, such as {path / 'holdfast.db'}"
-            case apsw.CantOpenError():
-                text = f"{path} cannot be opened; check that its folder exists and is writable"
-            case apsw.BusyError() | apsw.LockedError():
-                text = f"{path} is locked by another process for over {BUSY_LIMIT_S:.0f} s; find and end that process"
-            case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
-                raise StoreCorrupted(
-                    f"{path} is damaged ({error}); run `holdfast doctor`, and restore a backup if it cannot be read"
-                ) from error
-            case apsw.Error() | OSError():
-                text = f"{path} cannot be read or written ({error}); check the disk, then resume"
-            case _:
-                return
-        raise StoreUnavailable(text) from error
-
-
-def _is_full(error: apsw.Error) -> bool:
-    """The index of the log that finds no room is an I/O error to SQLite."""
-    return isinstance(error, apsw.FullError) or getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
-
-
-def _patiently(work: Callable[[], T]) -> T:
-    """Try again while another process holds the file: short, jittered waits keep the worst case short."""
-    give_up = time.monotonic() + BUSY_LIMIT_S
-    while True:
-        try:
-            return work()
-        except apsw.BusyError:
-            if time.monotonic() > give_up:
-                raise
-            time.sleep(random.uniform(0.0002, 0.001))
-
-
-def begin(connection: Any) -> None:
-    _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-
-
-def _migrate(connection: Any, path: Path, may_migrate: Callable[[], bool]) -> None:
-    steps = migrations("sqlite")
-    version = cast(int, connection.pragma("user_version"))
-    if version > len(steps):
-        raise SchemaTooNew(
-            f"{path} has schema version {version}, this Holdfast knows {len(steps)}; upgrade Holdfast to open it"
-        )
-    if version == len(steps):
-        return
-    if version and not may_migrate():
-        raise StoreUnavailable(
-            f"{path} must be upgraded from schema version {version} to {len(steps)}, and another process is using it; "
-            "end that process first"
-        )
-    begin(connection)
-    # Another process may have been quicker between the look and the lock.
-    for number in range(cast(int, connection.pragma("user_version")), len(steps)):
-        connection.execute(steps[number])
-        connection.pragma("user_version", number + 1)
-    connection.execute("COMMIT")
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new file is durable only when its folder's entry is."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -14,17 +14,22 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.core.commands import Answer, Command
+from holdfast.core.errors import StoreCorrupted
+from holdfast.journal import store as port
 from holdfast.journal.sql import queries
 from holdfast.journal.sqlite_rows import seal_of_answer, seal_of_cached, seal_of_command
 from holdfast.journal.store import (
     ANSWERS_KEPT_US,
     TOO_LATE,
+    CacheLook,
     Claim,
     Entry,
     Head,
+    Mark,
     NewExecution,
     Write,
     Written,
+    clash_within,
 )
 
 EventRow = tuple[int, int, int, bytes, bytes]
@@ -45,6 +50,7 @@ class Committer:
         self._advance = self._sql["advance"]
         self._nums: dict[str, int] = {}
         self._tidied_at = 0
+        self._cache_look = CacheLook()
 
     def forget(self) -> None:
         """After a rollback: numbers of executions that were not created after all."""
@@ -71,6 +77,8 @@ class Committer:
                     results[place] = self._claim(item)
                 case Command():
                     results[place] = self._post(item)
+                case Mark():
+                    results[place] = self._mark(item)
         self._advance_all(plain, writes, results, event_rows)
         self._insert_events(event_rows)
         return results
@@ -121,6 +129,7 @@ class Committer:
         if entry.release:
             self._run(self._sql["release"], (num,))
         self._blobs(num, entry.blobs)
+        self._uses(num, entry.uses)
         for new in entry.creates:  # before the posts: what is said to a child must find it
             self._create(new, event_rows)
         for command in entry.posts:
@@ -132,6 +141,8 @@ class Committer:
             self._run(self._sql["expire_cache"], (entry.at,))
         for item in entry.cached:
             self._run(self._sql["put_cache"], (*item, seal_of_cached(*item)))
+        if entry.cached and self._cache_look.is_due(len(entry.cached)):
+            self._run(self._sql["evict_cache"], (port.CACHE_CAP.bytes, port.CACHE_CAP.items))
         if entry.change is not None and entry.change.ended_at:
             self._tidy_inbox(entry.at)
         if entry.snapshot is not None:
@@ -150,15 +161,34 @@ class Committer:
 
     def _create(self, new: NewExecution, event_rows: list[EventRow]) -> Written:
         head = new.head
+        if any(self._run(self._sql["find_num"], (needed,)).fetchone() is None for needed in new.needs):
+            return FENCED
+        if twice := clash_within(new):
+            return Written(ok=False, existing=twice)
+        for one in new.family:  # looked for before anything is written: what was inserted cannot be taken back alone
+            if existing := self._clash(one.head):
+                return Written(ok=False, existing=existing)
         row = self._run(self._sql["insert_execution"], _columns(head)).fetchone()
         if row is None:
-            row = self._run(self._sql["find_clash"], (head.id, head.owner, head.key)).fetchone()
-            return Written(ok=False, existing=row[0])
+            return Written(ok=False, existing=self._clash(head))
+        for one in new.family:
+            if not self._create(one, event_rows).ok:  # nobody else can write now: the whole transaction is taken back
+                raise StoreCorrupted(f"execution {one.head.id} of a family could not be created, and was not there")
         num = int(row[0])
         self._remember(head.id, num)
+        if head.held:  # an import brings back an id that may have been deleted: its files are nobody's to remove
+            self._run(self._sql["forget_deleted"], (msgspec.json.encode([head.id]).decode(),))
         event_rows.extend((num, row.seq, row.version, row.body, row.digest) for row in new.rows)
         self._blobs(num, new.blobs)
+        self._uses(num, new.uses)
+        for command in new.posts:
+            self._post(command)
         return Written(ok=True, epoch=head.epoch)
+
+    def _clash(self, head: Head) -> str:
+        """The execution that has its id or its key already, if there is one."""
+        row = self._run(self._sql["find_clash"], (head.id, head.owner, head.key)).fetchone()
+        return row[0] if row else ""
 
     def _claim(self, claim: Claim) -> Written:
         values = {
@@ -168,10 +198,14 @@ class Committer:
             "to_drive": claim.to_drive,
         }
         row = self._run(self._sql["claim"], values).fetchone()
-        return Written(ok=True, epoch=row[0]) if row else Written(ok=False)
+        if row is None:
+            return Written(ok=False)
+        self._remember(claim.execution_id, row[1])  # an id may come back under another number after its deletion
+        return Written(ok=True, epoch=row[0])
 
     def _post(self, command: Command) -> Written:
-        if not self._insert(command):
+        is_there = self._run(self._sql["is_there"], (command.execution_id,)).fetchone()
+        if not is_there or not self._insert(command):
             return Written(ok=False)
         self._run(self._sql["wake"], (command.execution_id,))
         return Written(ok=True)
@@ -180,6 +214,12 @@ class Committer:
         told = (command.id, command.execution_id, command.verb, command.at, command.by, bytes(command.arguments))
         self._run(self._sql["insert_command"], (*told, seal_of_command(command)))
         return self._changed() == 1
+
+    def _mark(self, mark: Mark) -> Written:
+        self._run(self._sql["expire_cache"], (mark.at,))
+        item = (mark.key, b"", mark.expires_at)
+        self._run(self._sql["put_mark"], (*item, seal_of_cached(*item), mark.at))
+        return Written(ok=self._changed() == 1)
 
     def _tidy_inbox(self, at: int) -> None:
         if at - self._tidied_at >= TIDY_EVERY_US:
@@ -193,6 +233,10 @@ class Committer:
     def _blobs(self, num: int, blobs: Sequence[tuple[str, bytes]]) -> None:
         for digest, body in blobs:
             self._run(self._sql["insert_blob"], (digest, body))
+            self._run(self._sql["insert_blob_use"], (num, digest))
+
+    def _uses(self, num: int, digests: Sequence[str]) -> None:
+        for digest in digests:
             self._run(self._sql["insert_blob_use"], (num, digest))
 
     def _num(self, execution_id: str) -> int:
@@ -223,7 +267,9 @@ def _only_appends(entry: Entry) -> bool:
         bool(entry.rows)
         and entry.change is None
         and entry.snapshot is None
-        and not (entry.release or entry.blobs or entry.answers or entry.posts or entry.creates or entry.cached)
+        and not (
+            entry.release or entry.blobs or entry.uses or entry.answers or entry.posts or entry.creates or entry.cached
+        )
     )
 
 
@@ -253,4 +299,6 @@ def _columns(head: Head) -> tuple[object, ...]:
         head.digest,
         head.epoch,
         head.driver,
+        head.held,
+        head.forked_from,
     )

@@ -20,11 +20,14 @@ from holdfast.journal.sql import migrations
 HEADER_BYTES = 100
 CHECKED_ROWS_MAX = 2_000  # of a table, compared with its indexes at every opening: a few milliseconds
 CHECKED_PAGES_MAX = 500  # of a file, looked through for pages that belong to two: about as long
-_TWO_OWNERS = ("Freelist", "reference to page")  # how SQLite begins or words such findings
+# How SQLite words findings about pages that belong to two, or that a vacuum would move to the wrong place.
+_MISPLACED = ("Freelist", "reference to page", "ptr map", "max rootpage", "incremental_vacuum")
 
 # Where something else than this stands, SQLite reads the pages in another way: reserved space, how full pages may be,
-# the text encoding (none as long as all tables are still in the log), and a vacuum that is never used here.
-_HEADER = {20: (b"\0\x40\x20\x20",), 52: (b"\0" * 4,), 56: (b"\0\0\0\x01", b"\0" * 4), 64: (b"\0" * 4,)}
+# the text encoding (none as long as all tables are still in the log), and whether pages can be given back bit by bit,
+# which files from before that was done cannot.
+_HEADER = {20: (b"\0\x40\x20\x20",), 56: (b"\0\0\0\x01", b"\0" * 4), 64: (b"\0\0\0\x01", b"\0" * 4)}
+_LAST_ROOT, _INCREMENTAL = slice(52, 56), slice(64, 68)  # either both are zero, or neither
 
 
 def check_header(path: Path) -> None:
@@ -61,6 +64,8 @@ def _header_trouble(path: Path) -> str:
     for place, allowed in _HEADER.items():
         if header[place : place + 4] not in allowed:
             return f"its header was changed at byte {place}"
+    if any(header[_LAST_ROOT]) != any(header[_INCREMENTAL]):
+        return f"its header was changed at byte {_LAST_ROOT.start}"
     page_bytes = int.from_bytes(header[16:18], "big")
     expected = int.from_bytes(header[28:32], "big") * (65536 if page_bytes == 1 else page_bytes)
     return f"it has {size:,} bytes and should have {expected:,}" if size < expected else ""
@@ -79,7 +84,7 @@ def check_content(connection: Any, path: Path) -> None:
             continue
         _refuse(path, [text for text in _findings(connection, table) if text != "ok"])
     if connection.pragma("page_count") <= CHECKED_PAGES_MAX:
-        _refuse(path, [text for text in _findings(connection, 100) if any(word in text for word in _TWO_OWNERS)])
+        _refuse(path, [text for text in _findings(connection, 100) if any(word in text for word in _MISPLACED)])
 
 
 def _findings(connection: Any, subject: str | int) -> list[str]:

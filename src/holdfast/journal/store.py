@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.core.commands import Answer, Command
 from holdfast.core.events import Reason
+from holdfast.core.policy import CACHE_BYTES_MAX, CACHE_ITEMS_MAX
 from holdfast.journal.codec import Row, Snapshot
 
 Microseconds = int
@@ -51,6 +52,8 @@ class Head(msgspec.Struct, kw_only=True, gc=False):
     epoch: int = 0
     driver: str = ""
     quarantined: str = ""
+    held: str = ""  # why nobody may drive it before a person says so: it was imported, or restored from a backup
+    forked_from: str = ""  # the execution it was made from
 
 
 class HeadChange(msgspec.Struct, kw_only=True, gc=False):
@@ -64,6 +67,31 @@ class HeadChange(msgspec.Struct, kw_only=True, gc=False):
     failed_path: str = ""
 
 
+class CacheCap(NamedTuple):
+    """How much is cached; what expires first goes first. It costs a scan, so many new items are looked at together."""
+
+    items: int = CACHE_ITEMS_MAX
+    bytes: int = CACHE_BYTES_MAX
+    look_every: int = 50
+
+
+CACHE_CAP = CacheCap()
+
+
+class CacheLook:
+    """Counts new items, and says when it is time to look."""
+
+    def __init__(self) -> None:
+        self._new = 0
+
+    def is_due(self, items: int) -> bool:
+        self._new += items
+        if self._new < CACHE_CAP.look_every:
+            return False
+        self._new = 0
+        return True
+
+
 class CacheItem(NamedTuple):
     key: str
     output: bytes
@@ -71,11 +99,30 @@ class CacheItem(NamedTuple):
 
 
 class NewExecution(msgspec.Struct, kw_only=True):
-    """An execution with its first events. `driver` set means: created and claimed in one stroke, at epoch 1."""
+    """An execution with its first events. `driver` set means: created and claimed in one stroke, at epoch 1.
+
+    `family` comes with it: all of them are created, or none is. `posts` wait in its inbox from the start. `needs` are
+    executions without which it makes no sense: it is refused if one of them is gone by now.
+    """
 
     head: Head
     rows: list[Row]
     blobs: list[tuple[str, bytes]] = []
+    uses: tuple[str, ...] = ()  # digests that its rows refer to; with those of its blobs, all of them
+    family: tuple[NewExecution, ...] = ()
+    posts: tuple[Command, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+def clash_within(new: NewExecution) -> str:
+    """The member of a family that has the id or the key of another one of it, if there is one: then none is created."""
+    ids, keys = set[str](), set[tuple[str, str]]()
+    for head in (one.head for one in (new, *new.family)):
+        if head.id in ids or (head.key and (head.owner, head.key) in keys):
+            return head.id
+        ids.add(head.id)
+        keys.add((head.owner, head.key))
+    return ""
 
 
 class Entry(msgspec.Struct, kw_only=True, gc=False):
@@ -93,6 +140,7 @@ class Entry(msgspec.Struct, kw_only=True, gc=False):
     total: int = 0
     change: HeadChange | None = None
     blobs: tuple[tuple[str, bytes], ...] = ()
+    uses: tuple[str, ...] = ()  # of blobs that lie there already, because another execution wrote them
     answers: tuple[Answer, ...] = ()
     posts: tuple[Command, ...] = ()
     creates: tuple[NewExecution, ...] = ()
@@ -104,7 +152,8 @@ class Entry(msgspec.Struct, kw_only=True, gc=False):
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Become the driver, if the driver now is `replacing` ("" is nobody).
 
-    `to_drive` also asks for a place under the execution's concurrency key; a commander needs none.
+    `to_drive` also asks for a place under the execution's concurrency key, and that it is not held; a commander needs
+    neither.
     """
 
     execution_id: str
@@ -113,14 +162,26 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     to_drive: bool = True
 
 
-Write = Entry | NewExecution | Claim | Command
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """Be the first to say that something is about to be done: ok for one of all who ask, until it expires.
+
+    It lies among the cached outputs, under a key of its own.
+    """
+
+    key: str
+    at: Microseconds
+    expires_at: Microseconds
+
+
+Write = Entry | NewExecution | Claim | Command | Mark  # a command for an execution that is not there is refused
 
 
 class Written(NamedTuple):
     """What became of one write.
 
-    `ok` is False for an entry that was fenced, a claim that was lost, a command whose id is known, and a new execution
-    whose id or (owner, key) exists: `existing` is then its id. `epoch` is the new driver's, for a claim.
+    `ok` is False for an entry that was fenced, a claim that was lost, a command whose id is known, a mark that was set
+    before, and a new execution whose id or (owner, key), or one of its family's, exists, or stands twice in the family:
+    `existing` is then its id; or which needs another that is gone. `epoch` is the new driver's, for a claim.
     """
 
     ok: bool
@@ -142,12 +203,22 @@ PENDING_PAGE = 1000  # commands returned at once when no executions are named
 
 
 class Query(msgspec.Struct, kw_only=True):
-    """Which heads to list, newest first. Empty means any."""
+    """Which heads to list, newest first. Empty means any; what is asked for together must all be so."""
 
+    ids: tuple[str, ...] = ()  # whole ones
     status: tuple[str, ...] = ()
+    held: bool = False  # nobody drives it before a person says so: see Head.held, or it was handed in so
     name: str = ""
     owner: str = ""
     parent_id: str | None = None
+    forked_from: str = ""
+    labels: dict[str, str] = {}  # an empty value: has such a label, whatever it says
+    failed_step: str = ""
+    error: str = ""  # a part of it, in any case
+    text: str = ""  # words, in any case, each of them somewhere in id, name, title, owner, labels or error
+    created_after: Microseconds | None = None  # or at that moment
+    created_before: Microseconds | None = None
+    ended_before: Microseconds | None = None
     before: str = ""  # an id: only executions older than it
     limit: int = 100
 
@@ -180,6 +251,10 @@ class Store(Protocol):
 
     async def heads(self, query: Query) -> list[Head]: ...
 
+    async def count(self, query: Query) -> int:
+        """How many there are, whatever its limit."""
+        ...
+
     async def drivers(self) -> list[str]:
         """Everybody who holds an execution, dead or alive."""
         ...
@@ -187,7 +262,7 @@ class Store(Protocol):
     async def claimable(self, now: Microseconds, drivers: Sequence[str], limit: int) -> list[Head]:
         """Executions that nobody holds and that should be driven now, and all that one of `drivers` holds.
 
-        "" among the drivers is nobody. Longest due first.
+        "" among the drivers is nobody. Longest due first. Never what is held or set aside.
         """
         ...
 
@@ -203,12 +278,41 @@ class Store(Protocol):
         """A command that was posted, whether it has been answered or not."""
         ...
 
-    async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
-        """Commands without an answer, oldest first; without ids at most PENDING_PAGE of them."""
+    async def pending(self, execution_ids: Sequence[str] | None = None, *, after: str = "") -> list[Command]:
+        """Commands without an answer, oldest first; without ids at most PENDING_PAGE of them, those after a command."""
         ...
 
     async def quarantine(self, execution_id: str, why: str) -> None:
         """Set a damaged execution aside ("" lets it back in): it is still listed, but nobody drives it."""
+        ...
+
+    async def delete(self, execution_ids: Sequence[str]) -> list[str]:
+        """Delete executions and their descendants, with all that hangs on them; returns who is gone.
+
+        A family goes as a whole, in as many transactions as it takes, or not at all: whoever has not ended is left, and
+        so is whoever is still needed, by a parent or by a fork that has not ended. What was set aside can never end,
+        and counts as if it had. Blobs that others use stay, keys become free, and the space is given back if the store
+        can do that without keeping others waiting; also what an earlier delete that was killed has left, even if nobody
+        is to go now.
+        """
+        ...
+
+    async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
+        """Who would go, were they deleted now."""
+        ...
+
+    async def deleted(self) -> list[str]:
+        """Executions that were deleted and whose files may still lie about, until `forget` is told that they do not."""
+        ...
+
+    async def forget(self, execution_ids: Sequence[str]) -> None: ...
+
+    async def hold(self, execution_ids: Sequence[str], why: str, *, unless_driven: Sequence[str] | None = None) -> None:
+        """Nobody drives them until a person says so ("" lets them go); commands reach them all the same.
+
+        `unless_driven` names the dead: then, in the same transaction, what has ended is left as it was, and so is what
+        anybody else drives. What is held already nobody can drive; whoever has claimed that, does it for a command.
+        """
         ...
 
     def changes(self) -> int:

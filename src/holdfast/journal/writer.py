@@ -7,7 +7,7 @@ do, the fewer syncs each write costs. Nobody is told of a write before it is dur
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast.core.errors import HoldfastError, StoreUnavailable
@@ -55,6 +55,13 @@ class Writer:
 
     async def write(self, write: Write) -> Written:
         """Write and wait until it is durable."""
+        return await self._written(write)
+
+    async def write_together(self, writes: Sequence[Write]) -> list[Written]:
+        """Several writes in one transaction: a death leaves all of them or none."""
+        return list(await asyncio.gather(*[self._written(write) for write in writes]))
+
+    def _written(self, write: Write) -> asyncio.Future[Written]:
         loop = asyncio.get_running_loop()
         if self._task is not None and self._task.get_loop() is not loop:  # the task that commits does not run here
             raise StoreUnavailable(
@@ -71,7 +78,7 @@ class Writer:
                 future.set_exception(result)
 
         self.submit(write, done)
-        return await future
+        return future
 
     async def flush(self) -> None:
         """Wait until everything submitted so far is durable, or has failed."""

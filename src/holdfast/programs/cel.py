@@ -28,6 +28,12 @@ _SELECTOR = r"(?:\.[A-Za-z_]\w*|\[(?:\d{1,9}|\"[^\"\\]*\"|'[^'\\]*')\])"
 _PATH = re.compile(rf"[A-Za-z_]\w*{_SELECTOR}*", re.ASCII)
 _SELECTORS = re.compile(r"\.(?P<field>[A-Za-z_]\w*)|\[(?P<index>\d+)\]|\[[\"'](?P<key>[^\"']*)[\"']\]", re.ASCII)
 _NOT_NAMES = frozenset({"true", "false", "null", "in"})
+# What can be called in an expression: by itself, and as `value.name(…)`. For people; the runtime knows by itself.
+FUNCTIONS = ("size", "has", "int", "uint", "double", "string", "bool", "bytes", "timestamp", "duration", "type", "dyn")
+METHODS = (
+    "all", "exists", "exists_one", "filter", "map", "join", "contains", "startsWith", "endsWith", "matches", "split",
+    "replace", "substring", "trim", "lowerAscii", "upperAscii", "indexOf", "lastIndexOf", "charAt", "reverse", "format",
+)  # fmt: skip
 
 
 class Cel:
@@ -177,7 +183,9 @@ def _explain_name(name: str, text: str, names: frozenset[str]) -> str:
     if parts[0] == "steps":
         return f"no step called {quoted(parts[1])}{did_you_mean(parts[1], steps)}"
     if len(parts) == 1 and re.search(rf"\b{re.escape(name)}\s*\(", text):
-        return f"no function called {quoted(name)}"
+        functions = [*FUNCTIONS, *METHODS]
+        meant = did_you_mean(name, functions) or f"; there are: {', '.join(functions)}"
+        return f"no function called {quoted(name)}{meant}"
     others = sorted(known for known in names if not known.startswith("steps."))
     nearest = did_you_mean(parts[0], others)
     known = ", ".join([*others, *(f"steps.{step}" for step in steps[:5]), *(["…"] if len(steps) > 5 else [])])

@@ -20,12 +20,15 @@ from msgspec import Raw
 from holdfast.core.durations import parse_duration, parse_moment
 from holdfast.core.errors import StepFailed, UsageError
 from holdfast.core.failure import Failure
+from holdfast.core.forms import ASK
 from holdfast.core.inputs import INPUT_TYPES, InputType
 from holdfast.core.policy import DEFAULT_POLICY, Effect, StepPolicy
+from holdfast.core.secrets import NAME, SecretText, marked, secret
 from holdfast.core.suggest import quoted
 from holdfast.engine.program import ChildTask, FallbackTool, Outcome, StepCall, Steps
 from holdfast.engine.step import input_digest
-from holdfast.tools.call import Call
+from holdfast.tools.call import Call, running_call
+from holdfast.tools.human import asking
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
@@ -44,6 +47,9 @@ class Context:
         self._scope = scope
         self._seen: dict[str, int] = {}
         self._owner = asyncio.current_task()
+        self._told_secrets: set[str] = (
+            set()
+        )  # shared with the contexts inside; while it is empty, nothing is looked for
 
     @property
     def id(self) -> str:
@@ -71,12 +77,25 @@ class Context:
             tool=found,
             arguments=found.bind(args, kwargs),
             policy=policy,
-            fallbacks=self._fallbacks(policy) if policy.fallback else (),
+            fallbacks=self._fallbacks(found, policy) if policy.fallback or found.fallbacks else (),
             strict=True,
         )
-        return self._perform(call)
+        return self._perform(_with_secrets(call) if self._told_secrets else call)
 
-    def _fallbacks(self, policy: StepPolicy) -> tuple[FallbackTool, ...]:
+    def secret(self, name: str) -> SecretText:
+        """A secret of the settings, for the arguments of a tool: alone, or `"Bearer " + ctx.secret("TOKEN")`.
+
+        Its value is not known here: the tool gets it when it is called, and it stands in no journal.
+        """
+        if not NAME.fullmatch(name):
+            raise UsageError(f"ctx.secret: {quoted(name)} cannot be the name of a secret")
+        self._told_secrets.add(name)
+        return secret(name)
+
+    def _fallbacks(self, tool: Tool[..., Any], policy: StepPolicy) -> tuple[FallbackTool, ...]:
+        if not policy.fallback:
+            there = self._registry.names()  # one of a server that is away is not
+            return tuple(FallbackTool(self._registry.get(other)) for other in tool.fallbacks if other in there)
         return tuple(FallbackTool(self._registry.get(other.tool), other.arguments) for other in policy.fallback)
 
     def run(
@@ -84,6 +103,8 @@ class Context:
     ) -> Awaitable[Any]:
         """Run plain code, sync or async, as a step: once it has answered, a replay gets the same answer."""
         path = self._path(name, name)
+        if self._told_secrets and any(isinstance(given, SecretText) for given in (*args, *kwargs.values())):
+            raise UsageError(f"ctx.run({quoted(name)}): plain code gets no secrets; make it a tool and use ctx.call")
         tool = cast("Tool[..., Any]", _Code(name, lambda: work(*args, **kwargs), effect))
         return self._perform(StepCall(path=path, tool=tool, arguments={}, kind="code", strict=True))
 
@@ -118,15 +139,31 @@ class Context:
         due_at = None if limit is None else self._steps.now_us() + int(parse_duration(limit) * 1e6)
         return msgspec.json.decode(_value(path, await self._steps.wait_event(path, event, due_at)))
 
-    def ask(self, message: str, *, type: InputType = "any", name: str | None = None) -> Awaitable[Any]:
-        """Ask a person and return the answer, which must be of the type asked for."""
+    def ask(
+        self,
+        message: str,
+        *,
+        type: InputType = "any",
+        form: Mapping[str, Any] | None = None,
+        expires: float | str | None = None,
+        name: str | None = None,
+    ) -> Awaitable[Any]:
+        """Ask a person and return the answer, which must be of the type asked for, or a map that fits the form.
+
+        For choices, defaults and silence that counts as one of them, call the tool `human.ask`.
+        """
+        if form is not None or expires is not None:
+            more: dict[str, Any] = {"form": form} if form is not None else {"type": type}
+            if expires is not None:
+                more["expires"] = expires
+            return self.call(asking, message, name=name or "ask", **more)
         path = self._path("ask", name)
         return self._ask(path, message, type)
 
     async def _ask(self, path: str, message: str, wanted: InputType) -> Any:
         if wanted not in INPUT_TYPES:
             raise UsageError(f"ask: there is no type {wanted!r}; there are: {', '.join(INPUT_TYPES)}")
-        self._steps.expect(path, "human.ask", message)
+        self._steps.expect(path, ASK, message)
         outcome = await self._steps.ask(path, message, Raw(encode({"type": wanted})))
         return msgspec.json.decode(_value(path, outcome))
 
@@ -153,12 +190,17 @@ class Context:
     async def _branch(self, branch: Branch, scope: str) -> Any:
         if isinstance(branch, Awaitable):
             return await cast("Awaitable[Any]", branch)
-        return await branch(Context(self._steps, self._registry, self._make_child, scope))
+        return await branch(self._inner(scope))
 
     def branch(self, name: str) -> Context:
         """A context with a scope of its own, for code in a task of its own."""
-        inner = Context(self._steps, self._registry, self._make_child, f"{self._path(name, name)}/")
+        inner = self._inner(f"{self._path(name, name)}/")
         inner._owner = None
+        return inner
+
+    def _inner(self, scope: str) -> Context:
+        inner = Context(self._steps, self._registry, self._make_child, scope)
+        inner._told_secrets = self._told_secrets
         return inner
 
     def start(
@@ -226,6 +268,8 @@ class ChildRun:
     async def result(self) -> Any:
         """The child's output, once it has ended. Raises StepFailed if it did not complete."""
         child = await self._steps.wait_child(self._path)
+        if child.status == "skipped":  # a person left it out: like any step that was, it gives nothing
+            return None
         if child.status != "completed":
             failure = child.failure or Failure(category="tool", message=f"the child execution was {child.status}")
             raise StepFailed(self._path, failure)
@@ -235,7 +279,7 @@ class ChildRun:
 class _Code:
     """Plain code in the shape of a tool."""
 
-    retry = approval = cache_s = timeout_s = None
+    retry = approval = cache_s = timeout_s = idle_timeout_s = cost_micros = breaker = resources = None
     in_doubt = "ask"
     version = "1"
     can_verify = can_reduce = can_refresh = False
@@ -252,8 +296,22 @@ class _Code:
         return encode(value, f"the result of {self.name}")
 
     async def invoke(self, arguments: Mapping[str, Any], call: Call) -> Any:
-        result = self._work()
-        return await result if inspect.isawaitable(result) else result
+        token = running_call.set(call)  # so that what it prints is known to be its own
+        try:
+            result = self._work()
+            return await result if inspect.isawaitable(result) else result
+        finally:
+            running_call.reset(token)
+
+
+def _with_secrets(call: StepCall) -> StepCall:
+    """The same call with its secrets as references; one that has none is left as it is."""
+    names: set[str] = set()
+    arguments = marked(call.arguments, names)
+    fallbacks = tuple(FallbackTool(other.tool, marked(other.arguments, names)) for other in call.fallbacks)
+    if not names:
+        return call
+    return msgspec.structs.replace(call, arguments=arguments, fallbacks=fallbacks, secrets=tuple(sorted(names)))
 
 
 def _segment(name: str) -> str:

@@ -26,7 +26,7 @@ from holdfast.tools.values import encode
 P = ParamSpec("P")
 R = TypeVar("R")
 
-PrepareChild = Callable[[Any, Mapping[str, Any], ev.Parent, str], ev.TaskCreated]
+PrepareChild = Callable[[Any, Mapping[str, Any], ev.Parent, ev.TaskCreated], ev.TaskCreated]
 
 
 class Function(Generic[P, R]):
@@ -99,8 +99,8 @@ class FunctionProgram:
 
     def _child_of(self, parent: Execution) -> Callable[[str, Any, Mapping[str, Any]], Awaitable[ChildTask]]:
         async def make(path: str, program: Any, inputs: Mapping[str, Any]) -> ChildTask:
-            owner = parent.facts().owner
-            return ChildTask(created=self._prepare(program, inputs, ev.Parent(id=parent.id, path=path), owner))
+            origin = ev.Parent(id=parent.id, path=path)
+            return ChildTask(created=self._prepare(program, inputs, origin, parent.facts()))
 
         return make
 

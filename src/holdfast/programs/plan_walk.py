@@ -22,6 +22,7 @@ from holdfast.core.failure import Failure, describe
 from holdfast.core.plan import ForEach, Plan, PlanStep
 from holdfast.core.policy import FOR_EACH_ITEMS_MAX, Approval
 from holdfast.core.schedule import Schedule
+from holdfast.core.secrets import marked
 from holdfast.engine.program import ChildTask, FallbackTool, Outcome, Stakes, StepCall, Steps
 from holdfast.tools.options import Options
 from holdfast.tools.registry import Registry
@@ -92,21 +93,22 @@ class Walker:
         policy = step.policy
         if step.approval is not None:
             policy = msgspec.structs.replace(policy, approval=_approval(step, values))
+        arguments, others, secrets = _arguments(step, values)
         fallbacks = tuple(
-            FallbackTool(self._tool_or_gap(other.tool), other.arguments.render(values) if other.arguments else None)
-            for other in step.fallbacks
-        )
+            FallbackTool(self._tool_or_gap(other.tool), own) for other, own in zip(step.fallbacks, others, strict=True)
+        ) or tuple(FallbackTool(self._tool_or_gap(other)) for other in tool.fallbacks)
         if not step.critical and policy.on_error == "ask":
             policy = msgspec.structs.replace(policy, on_error="fail")  # what may fail needs nobody's correction
         return await self.steps.perform(
             StepCall(
                 path=path,
                 tool=tool,
-                arguments=step.arguments.render(values),
+                arguments=arguments,
                 policy=policy,
                 fallbacks=fallbacks,
                 title=_title(step, values),
                 stakes=stakes,
+                secrets=secrets,
             )
         )
 
@@ -147,6 +149,8 @@ class Walker:
         child = await self.steps.wait_child(path, stakes)
         if child.status == "completed":
             return Outcome(status="completed", output=await self.steps.value(child.output))
+        if child.status == "skipped":
+            return Outcome(status="skipped", reason=self.steps.state.steps[path].reason)
         return Outcome(status="failed", failure=self.steps.state.steps[path].failure)
 
     # ---- many items ---------------------------------------------------------------------------------------------
@@ -188,6 +192,16 @@ class Walker:
         return keys, msgspec.json.decode(body)["items"]
 
 
+def _arguments(step: PlanStep, values: Values) -> tuple[Any, list[Any], tuple[str, ...]]:
+    """The arguments of a step's tool and of its fallbacks, and the secrets they refer to."""
+    arguments = step.arguments.render(values)
+    others = [other.arguments.render(values) if other.arguments else None for other in step.fallbacks]
+    if not step.secrets:
+        return arguments, others, ()
+    names: set[str] = set()
+    return marked(arguments, names), marked(others, names), tuple(sorted(names))
+
+
 class StepProblem(ToolError):
     """What the plan says cannot be done with these values."""
 
@@ -216,9 +230,10 @@ class _Items:
 
         async def work() -> None:
             for index in waiting:
-                await self._one(index)
-                if self._failure is not None:
-                    return
+                if self._is_left_out(index):
+                    self._walker.steps.skip(self._path_of(index), "another item failed")
+                else:
+                    await self._one(index)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -226,13 +241,18 @@ class _Items:
                     group.create_task(work())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        if self._failure is not None:
-            for index in waiting:
-                self._walker.steps.skip(f"{self._path}[{self._names[index]}]", "another item failed")
         return self._outputs, self._failure
 
+    def _path_of(self, index: int) -> str:
+        return f"{self._path}[{self._names[index]}]"
+
+    def _is_left_out(self, index: int) -> bool:
+        """After a failure nothing new begins. But what had begun when a process died is taken to its end."""
+        recorded = self._walker.steps.state.steps.get(self._path_of(index))
+        return self._failure is not None if recorded is None else recorded.status == "skipped"
+
     async def _one(self, index: int) -> None:
-        path = f"{self._path}[{self._names[index]}]"
+        path = self._path_of(index)
         values = self._values.new_child({"item": self._items[index], "index": index})
         try:
             outcome = await self._walker.do(self._step, path, values, self._stakes)

@@ -6,8 +6,7 @@ A plan is pinned: its document goes into the journal, so that a changed file doe
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,34 +14,43 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
-from holdfast.core.errors import InputInvalid, NotFound, PlanInvalid, Problem, Refused
+from holdfast.core.budget import Budget, read_budget
+from holdfast.core.errors import InputInvalid, NotFound, Refused
 from holdfast.core.execution import Execution
 from holdfast.core.expressions import as_text
-from holdfast.core.inputs import check_inputs
-from holdfast.core.plan import Plan, PlanStep
+from holdfast.core.inputs import InputSpec, check_inputs
+from holdfast.core.labels import check_labels, check_title
+from holdfast.core.plan import Plan, PlanStep, walk
 from holdfast.core.plan_read import read_extension, read_plan
 from holdfast.core.policy import Concurrency
+from holdfast.core.suggest import did_you_mean
 from holdfast.engine.program import ChildTask, Program
+from holdfast.programs import builder
 from holdfast.programs.cel import Cel
+from holdfast.programs.documents import PLAN_ENDINGS, named, read_document
+from holdfast.programs.foresight import foresee
 from holdfast.programs.function import Function, FunctionKind
+from holdfast.programs.lint import unmet
 from holdfast.programs.plan import PlanProgram
 from holdfast.programs.plan_walk import MakeChild
 from holdfast.tools.registry import Registry
+from holdfast.tools.secrets import Vault
 from holdfast.tools.values import encode
 
 PLANS_KEPT = 256  # read plans, by their document; reading one costs a millisecond
 INPUT_BYTES_MAX = 1024 * 1024
-PLAN_BYTES_MAX = 16 * 1024 * 1024
-PLAN_ENDINGS = (".yaml", ".yml", ".json")
 
-Subject = str | Path | Mapping[str, Any] | Function[..., Any]
+Subject = str | Path | Mapping[str, Any] | builder.Plan | Function[..., Any]
 
 
 class Preparer:
     """Knows the tools and functions of one engine; also opens recorded plans and functions again."""
 
-    def __init__(self, registry: Registry, folder: Path, version: str, now_us: Callable[[], int]) -> None:
-        self._registry = registry
+    def __init__(
+        self, registry: Registry, folder: Path, version: str, now_us: Callable[[], int], secrets: Vault | None = None
+    ) -> None:
+        self.registry = registry
+        self.secrets = secrets
         self._folder = folder
         self._version = version
         self._now_us = now_us
@@ -50,7 +58,7 @@ class Preparer:
         self._plans: dict[bytes, Plan] = {}
 
     def kinds(self) -> dict[str, Any]:
-        return {"plan": PlanKind(self), "function": FunctionKind(self._registry, self.prepare_child)}
+        return {"plan": PlanKind(self), "function": FunctionKind(self.registry, self.prepare_child)}
 
     # ---- handing in ---------------------------------------------------------------------------------------------
 
@@ -69,15 +77,27 @@ class Preparer:
         program = ev.Program(kind="plan", name=plan.name, source=Raw(encode(document, "the plan")), file=file)
         return self._created(program, values, self._of_plan(plan, values), said)
 
-    def prepare_child(self, subject: Any, inputs: Mapping[str, Any], parent: ev.Parent, owner: str) -> ev.TaskCreated:
-        return self.prepare(subject, inputs, parent=parent, owner=owner, key=f"{parent.id}:{parent.path}")
+    def prepare_child(
+        self, subject: Any, inputs: Mapping[str, Any], parent: ev.Parent, family: ev.TaskCreated
+    ) -> ev.TaskCreated:
+        """A child belongs to whom its parent does, and bears its labels unless its plan says otherwise."""
+        key = f"{parent.id}:{parent.path}"
+        created = self.prepare(subject, inputs, parent=parent, owner=family.owner, key=key, fresh=family.fresh)
+        return msgspec.structs.replace(created, labels={**family.labels, **created.labels})
 
     def _created(
         self, program: ev.Program, inputs: Mapping[str, Any], known: dict[str, Any], said: dict[str, Any]
     ) -> ev.TaskCreated:
-        labels: dict[str, str] = {**known.pop("labels", {}), **(said.pop("labels", None) or {})}
-        title = said.pop("title", "") or known.pop("title", "")
+        if said.get("checkpoint") is not None:
+            known.pop("checkpoint", None)  # whoever hands it in has the last word
+        else:
+            said.pop("checkpoint", None)
+        labels = check_labels({**known.pop("labels", {}), **(said.pop("labels", None) or {})})
+        title = check_title(said.pop("title", "") or known.pop("title", ""))
         known.pop("title", None)
+        budget = said.pop("budget", None)
+        if budget is not None:
+            known["budget"] = budget if isinstance(budget, Budget) else _read_budget(budget)
         created = ev.TaskCreated(
             at=self._now_us(),
             program=program,
@@ -99,9 +119,12 @@ class Preparer:
             "title": as_text(title) if title is not None else "",
             "labels": {name: as_text(label.render(values)) for name, label in plan.labels.items()},
             "total": len(plan.steps) + len(plan.finally_),
-            "tools": {name: self._registry.get(name).signature_digest for name in sorted(self.tools_of(plan))},
+            "tools": {name: self.registry.get(name).signature_digest for name in sorted(self.tools_of(plan))},
             "pause_timeout_s": plan.pause_timeout_s,
             "on_pause_timeout": plan.on_pause_timeout,
+            "budget": plan.budget,
+            "checkpoint": plan.checkpoint,
+            "parallel": plan.parallel,
         }
         if plan.concurrency is not None:
             key = as_text(plan.concurrency.key.render(values))
@@ -110,8 +133,11 @@ class Preparer:
 
     def tools_of(self, plan: Plan) -> set[str]:
         """The tools a plan uses and this process has."""
-        names = {name for step in _all_steps(plan) for name in (step.tool, *(other.tool for other in step.fallbacks))}
-        return names & set(self._registry.names())
+        names: set[str] = set()
+        for _, step in walk(plan):
+            own = tuple(other.tool for other in step.fallbacks)
+            names.update((step.tool, *(own or self.registry.fallbacks_of(step.tool))))
+        return names & set(self.registry.names())
 
     def unmet(self, subject: Subject) -> list[str]:
         """Prerequisites of all steps that this machine does not meet; optional steps may do without."""
@@ -119,32 +145,56 @@ class Preparer:
         if isinstance(found, Function):
             return []
         plan = self.read(found[0], check_tools=True)
-        needed = {step.tool for step in _all_steps(plan) if step.tool and not step.optional}
-        return [sentence for name in sorted(needed) for sentence in self._registry.get(name).missing()]
+        return list(dict.fromkeys(problem.message for problem in unmet(plan, self.registry, self.secrets)))
+
+    def foresee(self, created: ev.TaskCreated) -> dict[str, Any]:
+        """What a prepared plan would do, as far as that is known before it starts."""
+        plan = self.read(msgspec.json.decode(created.program.source), check_tools=False)
+        return foresee(plan, msgspec.json.decode(created.inputs), self.registry, self._expressions)
+
+    def inputs_of(self, subject: Subject) -> dict[str, InputSpec]:
+        """What a program declares to be given, as far as texts from outside need to know."""
+        found = self._find(subject)
+        if not isinstance(found, Function):
+            document, file = found
+            return self.read(document, check_tools=bool(file), name=Path(file).stem).inputs
+        # A text stays a text for `str`; anything else is read as JSON and checked by the function's own types.
+        described: dict[str, Any] = found.signature.schema().get("properties", {})
+        return {
+            name: InputSpec(type="string" if schema.get("type") == "string" else "any")
+            for name, schema in described.items()
+        }
 
     # ---- finding and reading ------------------------------------------------------------------------------------
 
     def has_program(self, name: str) -> bool:
-        if name in self._registry.function_names():
+        if name in self.registry.function_names():
             return True
         return name.endswith(PLAN_ENDINGS) and (self._folder / name).is_file()
 
     def _find(self, subject: Subject) -> Function[..., Any] | tuple[Any, str]:
         """A function, or a plan's document and the file it came from."""
         if isinstance(subject, Function):
-            self._registry.add_function(subject)
+            self.registry.add_function(subject)
             return subject
+        if isinstance(subject, builder.Plan):
+            for tool in subject.tools():
+                self.registry.add(tool)
+            for function in subject.functions():
+                self.registry.add_function(function)
+            return subject.to_document(), ""
         if isinstance(subject, Mapping):
             return dict(subject), ""
         text = str(subject)
         if text.endswith(PLAN_ENDINGS):
             path = self._folder / text
-            return _named(read_document(path), path.stem), text
-        if text in self._registry.function_names():
-            return self._registry.function(text)
+            return named(read_document(path), path.stem), text
+        if text in self.registry.function_names():
+            return self.registry.function(text)
         raise NotFound(
             f'there is no program "{text}": give a plan file ({", ".join(PLAN_ENDINGS)}) or the name of a function'
-            + (f" ({', '.join(sorted(self._registry.function_names()))})" if self._registry.function_names() else "")
+            + (f" ({', '.join(sorted(self.registry.function_names()))})" if self.registry.function_names() else "")
+            + did_you_mean(text, self.registry.function_names())
         )
 
     def read(self, document: Any, *, check_tools: bool, name: str = "") -> Plan:
@@ -156,8 +206,9 @@ class Preparer:
             plan = read_plan(
                 msgspec.json.decode(body),
                 expressions=self._expressions,
-                tools=self._registry if check_tools else None,
+                tools=self.registry if check_tools else None,
                 programs=self.has_program if check_tools else None,
+                secrets=self._declared(check_tools),
                 name=name,
             )
             if len(self._plans) >= PLANS_KEPT:
@@ -170,16 +221,20 @@ class Preparer:
             msgspec.json.decode(steps),
             plan,
             expressions=self._expressions,
-            tools=self._registry if check_tools else None,
+            tools=self.registry if check_tools else None,
             programs=self.has_program if check_tools else None,
+            secrets=self._declared(check_tools),
         )
+
+    def _declared(self, check_tools: bool) -> frozenset[str] | None:
+        return self.secrets.names if check_tools and self.secrets is not None else None
 
     def open_plan(self, created: ev.TaskCreated) -> PlanProgram:
         plan = self.read(msgspec.json.decode(created.program.source), check_tools=False)
         return PlanProgram(
             plan,
             cast("dict[str, Any]", msgspec.json.decode(created.inputs)),
-            self._registry,
+            self.registry,
             self._children_of,
             lambda plan, raw: self.read_extension(raw, plan, check_tools=False),
         )
@@ -187,8 +242,8 @@ class Preparer:
     def _children_of(self, parent: Execution) -> MakeChild:
         def make(path: str, program: str, inputs: Mapping[str, Any]) -> Awaitable[ChildTask]:
             async def prepared() -> ChildTask:
-                owner = parent.facts().owner
-                return ChildTask(created=self.prepare_child(program, inputs, ev.Parent(id=parent.id, path=path), owner))
+                origin = ev.Parent(id=parent.id, path=path)
+                return ChildTask(created=self.prepare_child(program, inputs, origin, parent.facts()))
 
             return prepared()
 
@@ -229,6 +284,13 @@ def _checked(created: ev.TaskCreated) -> ev.TaskCreated:
         raise InputInvalid(f"the task cannot be handed in: {str(error)[:1].lower()}{str(error)[1:]}") from None
 
 
+def _read_budget(given: object) -> Budget:
+    try:
+        return read_budget(given)
+    except InputInvalid as error:
+        raise InputInvalid(f"budget: {error}") from None
+
+
 def _bounded(inputs: Mapping[str, Any]) -> Raw:
     """Inputs travel inside task:created, so they have a limit of their own."""
     body = encode(inputs, "the inputs")
@@ -238,78 +300,3 @@ def _bounded(inputs: Mapping[str, Any]) -> Raw:
             "write them to a file and pass its path"
         )
     return Raw(body)
-
-
-def _all_steps(plan: Plan) -> Iterator[PlanStep]:
-    waiting = [*plan.steps, *plan.on_failure, *plan.finally_]
-    while waiting:
-        step = waiting.pop()
-        yield step
-        waiting.extend(step.steps)
-
-
-def read_document(path: Path) -> Any:
-    """YAML or JSON from a file, with a clear word about what is wrong with it."""
-    try:
-        if path.stat().st_size > PLAN_BYTES_MAX:
-            raise PlanInvalid([Problem("", f"is larger than {PLAN_BYTES_MAX // 1024**2} MB")], str(path))
-        text = path.read_text("utf-8")
-    except FileNotFoundError:
-        raise NotFound(f"there is no plan file {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanInvalid([Problem("", f"cannot be read: {error}")], str(path)) from error
-    if path.suffix == ".json":
-        return _parse_json(text, path)
-    return _parse_yaml(text, path)
-
-
-def _named(document: Any, name: str) -> Any:
-    """A plan that does not say what it is called is called like its file, also when only its document is left."""
-    if isinstance(document, dict) and "name" not in document:
-        return {"name": name, **cast("dict[str, Any]", document)}
-    return cast("Any", document)
-
-
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f'"{twice}" stands twice in one object; keep one')
-    return found
-
-
-def _parse_json(text: str, path: Path) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_without_twins)
-    except (ValueError, RecursionError) as error:
-        raise PlanInvalid([Problem("", f"is not JSON: {error}")], str(path)) from error
-
-
-def _parse_yaml(text: str, path: Path) -> Any:
-    import yaml
-
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(base):
-        """YAML lets a key stand twice and drops the first; a plan must not lose half of itself like that."""
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen: set[Any] = set()
-            for key_node, _ in node.value:
-                key = key_node.value
-                if not isinstance(key, str):
-                    continue  # a list or a map as a key: refused below, by whoever wants to hash it
-                if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
-                    line = key_node.start_mark.line + 1
-                    raise PlanInvalid([Problem(f"line {line}", f'"{key}" stands twice; keep one')], str(path))
-                seen.add(key)
-            usual: Any = super()
-            return usual.construct_mapping(node, deep)
-
-    try:
-        return yaml.load(text, Loader=Loader)
-    except PlanInvalid:
-        raise
-    except Exception as error:  # its constructors stumble in many ways over a value that does not fit its `!!tag`
-        raise PlanInvalid([Problem("", f"is not YAML: {' '.join(str(error).split())}")], str(path)) from error

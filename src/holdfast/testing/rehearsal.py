@@ -21,8 +21,9 @@ from holdfast.journal.blobs import reference
 from holdfast.journal.liveness import InProcess
 from holdfast.journal.log import new_execution
 from holdfast.journal.memory import MemoryStore
+from holdfast.programs.documents import PLAN_ENDINGS, read_document
 from holdfast.programs.function import Function
-from holdfast.programs.prepare import PLAN_ENDINGS, Subject, read_document
+from holdfast.programs.prepare import Subject
 from holdfast.testing.assembled import AssembledEngine
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.fakes import Fake, FakeOptions

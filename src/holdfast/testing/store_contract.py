@@ -10,6 +10,8 @@ coroutines, so pytest-asyncio (in auto mode) or a similar plugin runs them. Plai
 
 from __future__ import annotations
 
+from holdfast.testing.store_deleting import DeletingContract
+from holdfast.testing.store_finding import FindingContract
 from holdfast.testing.store_inbox import InboxContract
 from holdfast.testing.store_ownership import OwnershipContract
 from holdfast.testing.store_reading import ReadingContract
@@ -18,5 +20,7 @@ from holdfast.testing.store_writing import WritingContract
 __all__ = ["StoreContract"]
 
 
-class StoreContract(WritingContract, OwnershipContract, InboxContract, ReadingContract):
+class StoreContract(
+    WritingContract, OwnershipContract, InboxContract, ReadingContract, FindingContract, DeletingContract
+):
     """Every promise of the port. Override `make_store`; `reopen` and `beside` too if the store is durable or shared."""

@@ -33,6 +33,8 @@ class InboxContract(Opening):
         commands = [sample.command(f"c{number}") for number in range(PENDING_PAGE + 5)]
         async with self.opened(sample.new, *commands) as store:
             assert await store.pending() == commands[:PENDING_PAGE]
+            assert await store.pending(after=commands[PENDING_PAGE - 1].id) == commands[PENDING_PAGE:]
+            assert await store.pending(after=commands[-1].id) == []
             assert await store.pending([sample.id]) == commands
 
     async def test_a_command_id_is_taken_once(self) -> None:
@@ -41,6 +43,15 @@ class InboxContract(Opening):
             [written] = await store.commit([sample.command("c1", "stop")])
             assert not written.ok
             assert [command.verb for command in await store.pending()] == ["pause"]
+
+    async def test_a_command_for_what_is_not_there_is_not_kept(self) -> None:
+        """It was deleted between somebody's look and their word: nobody would ever answer."""
+        here, gone = Sample(1), Sample(2)
+        async with self.opened(here.new, gone.new, gone.end()) as store:
+            await store.delete([gone.id])
+            refused, taken = await store.commit([gone.command("c1"), here.command("c2")])
+            assert (refused.ok, taken.ok) == (False, True)
+            assert [command.id for command in await store.pending()] == ["c2"]
 
     async def test_an_answered_command_is_no_longer_pending(self) -> None:
         sample = Sample(1)

@@ -167,6 +167,51 @@ class OwnershipContract(Opening):
             await store.quarantine("nobody", "why")
             assert (await store.head(sample.id)).quarantined == ""
 
+    async def test_what_is_held_is_never_due_and_nobody_drives_it(self) -> None:
+        free, held, orphan = Sample(1), Sample(2), Sample(3, driver="dead")
+        async with self.opened(free.new, held.new, orphan.new) as store:
+            await store.hold([held.id, orphan.id, "nobody"], "restored from a backup")
+            assert (await store.head(held.id)).held == "restored from a backup"
+            assert [head.id for head in await store.claimable(50, ["", "dead"], 10)] == [free.id]
+            assert not (await _claim(store, held, "d1")).ok
+            assert not (await _claim(store, orphan, "d1", replacing="dead")).ok
+            await store.hold([held.id], "")
+            assert (await store.head(held.id)).held == ""
+            assert {head.id for head in await store.claimable(50, ["", "dead"], 10)} == {free.id, held.id}
+            assert (await _claim(store, held, "d1")).ok
+
+    async def test_a_commander_may_claim_what_is_held_and_it_stays_held(self) -> None:
+        sample = Sample(1)
+        async with self.opened(sample.new) as store:
+            await store.hold([sample.id], "imported")
+            assert await _claim(store, sample, "d1", to_drive=False) == Written(ok=True, epoch=1)
+            sample.epoch = 1
+            change = HeadChange(status="running", wake_at=0)
+            assert (await store.commit([sample.entry(change=change, release=True), sample.command("c1")]))[0].ok
+            assert (await store.head(sample.id)).held == "imported"
+            assert await store.claimable(50, [""], 10) == []
+
+    async def test_what_is_driven_or_over_can_be_left_out_of_a_hold(self) -> None:
+        free, orphan, driven = Sample(1), Sample(2, driver="dead"), Sample(3, driver="d1")
+        async with self.opened(free.new, orphan.new, driven.new) as store:
+            everybody = [free.id, orphan.id, driven.id, "nobody"]
+            await store.hold(everybody, "first", unless_driven=["dead"])
+            assert [(await store.head(one.id)).held for one in (free, orphan, driven)] == ["first", "first", ""]
+            assert (await _claim(store, free, "d2", to_drive=False)).ok  # for a command: nobody can drive it
+            await store.hold(everybody, "second", unless_driven=[])
+            assert [(await store.head(one.id)).held for one in (free, orphan, driven)] == ["second", "second", ""]
+            end = HeadChange(status="completed", wake_at=None, ended_at=9)
+            assert (await store.commit([driven.entry(change=end, release=True)]))[0].ok
+            await store.hold([driven.id], "third", unless_driven=[])
+            assert (await store.head(driven.id)).held == ""
+
+    async def test_an_execution_can_be_created_held(self) -> None:
+        sample = Sample(1)
+        sample.new.head.held = "imported"
+        async with self.opened(sample.new) as store:
+            assert (await store.head(sample.id)).held == "imported"
+            assert await store.claimable(50, [""], 10) == []
+
 
 async def _claim(store: Store, sample: Sample, driver: str, *, replacing: str = "", to_drive: bool = True) -> Written:
     claim = Claim(execution_id=sample.id, driver=driver, replacing=replacing, to_drive=to_drive)

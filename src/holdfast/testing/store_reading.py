@@ -1,14 +1,16 @@
-"""The contract of reading: journals in pages, lists of heads, ids by their ends, blobs, the cache, and being told."""
+"""The contract of reading: journals in pages, ids by their ends, blobs, the cache, and being told."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from unittest.mock import patch
 
 from holdfast.core.errors import NotFound, StoreCorrupted
-from holdfast.core.events import Parent, Reason
+from holdfast.core.events import Reason
+from holdfast.journal import store as port
 from holdfast.journal.codec import CHAIN_START, Snapshot
-from holdfast.journal.store import CacheItem, HeadChange, Query
+from holdfast.journal.store import CacheCap, CacheItem, HeadChange, Mark
 from holdfast.testing.store_opening import Opening
 from holdfast.testing.store_samples import Sample
 
@@ -52,38 +54,6 @@ class ReadingContract(Opening):
             assert stored.rows == sample.rows[4:]
             assert (await store.events(sample.id, 0, -1))[1] == sample.rows
 
-    async def test_heads_are_listed_newest_first(self) -> None:
-        samples = [Sample(number) for number in (3, 1, 2)]
-        async with self.opened(*(sample.new for sample in samples)) as store:
-            assert [head.id for head in await store.heads(Query())] == [sample.id for sample in reversed(samples)]
-
-    async def test_heads_are_filtered(self) -> None:
-        report = Sample(1, name="report", owner="ann")
-        child = Sample(2, name="page", owner="ann", parent=Parent(id=report.id, path="pages"))
-        other = Sample(3, name="report", owner="bob")
-        async with self.opened(report.new, child.new, other.new, other.end("failed"), child.wait(5)) as store:
-            for query, found in (
-                (Query(name="report"), [other, report]),
-                (Query(owner="ann"), [child, report]),
-                (Query(owner="ann", name="report"), [report]),
-                (Query(status=("failed",)), [other]),
-                (Query(status=("failed", "waiting")), [other, child]),
-                (Query(parent_id=report.id), [child]),
-                (Query(parent_id=""), [other, report]),
-                (Query(name="nothing"), []),
-            ):
-                assert [head.id for head in await store.heads(query)] == [sample.id for sample in found]
-
-    async def test_heads_come_in_pages(self) -> None:
-        samples = [Sample(number, name="odd" if number % 2 else "even") for number in range(7)]
-        async with self.opened(*(sample.new for sample in samples)) as store:
-            seen: list[str] = []
-            while page := await store.heads(Query(name="even", limit=2, before=seen[-1] if seen else "")):
-                assert len(page) <= 2
-                seen.extend(head.id for head in page)
-            assert seen == [samples[number].id for number in (6, 4, 2, 0)]
-            assert await store.heads(Query(before="nobody")) == []
-
     async def test_reasons_are_part_of_a_head_until_the_status_moves(self) -> None:
         sample = Sample(1)
         reasons = (Reason(kind="approval", path="publish", due_at=7), Reason(kind="event", path="go", name="tide"))
@@ -125,6 +95,37 @@ class ReadingContract(Opening):
             assert await store.cached("other", 0) is None
             await store.commit([sample.entry(cached=(CacheItem("k", b"2", 300),))])
             assert await store.cached("k", 200) == b"2"
+
+    async def test_the_cache_is_bounded_and_what_expires_first_goes_first(self) -> None:
+        sample = Sample(1)
+        items = tuple(CacheItem(f"k{number}", b"x" * 10, 10**15 + number) for number in range(6))
+        with patch.object(port, "CACHE_CAP", CacheCap(items=4, bytes=1_000, look_every=1)):
+            async with self.opened(sample.new, sample.entry(cached=items)) as store:
+                kept = [number for number in range(6) if await store.cached(f"k{number}", 0) is not None]
+                assert kept == [2, 3, 4, 5]
+                with patch.object(port, "CACHE_CAP", CacheCap(items=4, bytes=45, look_every=1)):
+                    await store.commit([sample.entry(cached=(CacheItem("large", b"y" * 30, 10**16),))])
+                kept = [number for number in range(6) if await store.cached(f"k{number}", 0) is not None]
+                assert kept == [5]
+                assert await store.cached("large", 0) is not None
+                mark = Mark(key="mark", at=10**14, expires_at=10**15)  # expires before all of them, and stays
+                more = sample.entry(cached=(CacheItem("more", b"z" * 10, 10**16),))
+                with patch.object(port, "CACHE_CAP", CacheCap(items=1, bytes=10, look_every=1)):
+                    assert [(await store.commit([write]))[0].ok for write in (mark, more, mark)] == [True, True, False]
+
+    async def test_mark_is_given_to_one_of_all_who_ask_until_it_expires(self) -> None:
+        async with self.opened() as store:
+            mark = Mark(key="m", at=10, expires_at=100)
+            first, second = await store.commit([mark, mark])
+            assert (first.ok, second.ok) == (True, False)
+            [late, other, again] = await store.commit(
+                [
+                    Mark(key="m", at=99, expires_at=500),
+                    Mark(key="n", at=99, expires_at=500),
+                    Mark(key="m", at=100, expires_at=500),
+                ]
+            )
+            assert (late.ok, other.ok, again.ok) == (False, True, True)
 
     async def test_every_commit_can_be_noticed(self) -> None:
         sample = Sample(1)

@@ -36,7 +36,7 @@ class Sample:
     ) -> None:
         concurrency = Concurrency(key=limit[0], limit=limit[1]) if limit else None
         program = Program(kind="plan", name=created.pop("name", "sample"))
-        first = TaskCreated(at=1_000, program=program, concurrency=concurrency, **created)
+        first = TaskCreated(at=at, program=program, concurrency=concurrency, **created)
         self.id = sample_id(number)
         self.new: NewExecution
         self.new, _ = new_execution(self.id, [first], driver=driver)

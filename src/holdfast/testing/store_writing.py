@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.journal.codec import Snapshot
-from holdfast.journal.store import CacheItem, Entry, HeadChange, Query, Store
+from holdfast.journal.store import CacheItem, Entry, HeadChange, Query, Store, Written
 from holdfast.testing.store_opening import Opening
 from holdfast.testing.store_samples import Sample, sample_answer
 
@@ -31,6 +31,44 @@ class WritingContract(Opening):
             assert (written.ok, written.epoch) == (True, 1)
             head = await store.head(sample.id)
             assert (head.driver, head.epoch) == ("d1", 1)
+
+    async def test_a_family_is_created_whole_with_what_waits_in_its_inbox(self) -> None:
+        parent, child = Sample(1), Sample(2, key="k", owner="ann")
+        parent.new.posts = (parent.command("c1"),)
+        child.new.blobs = [("b" * 32, b"large")]
+        child.new.head.held = "imported"
+        parent.new.family = (child.new,)
+        async with self.opened(parent.new) as store:
+            assert [head.id for head in await store.heads(Query())] == [child.id, parent.id]
+            assert (await store.load(child.id)).rows == child.rows
+            assert (await store.head(child.id)).held == "imported"
+            assert [command.id for command in await store.pending([parent.id])] == ["c1"]
+            assert await store.blob("b" * 32) == b"large"
+
+    async def test_nothing_of_a_family_is_created_if_two_of_them_have_one_id_or_one_key(self) -> None:
+        async with self.opened() as store:
+            for parent, children in (
+                (Sample(1, owner="ann", key="k"), [Sample(2, owner="ann", key="k")]),
+                (Sample(1), [Sample(2, owner="ann", key="k"), Sample(3, owner="ann", key="k")]),
+                (Sample(1), [Sample(2), Sample(2)]),
+            ):
+                parent.new.family = tuple(child.new for child in children)
+                assert await store.commit([parent.new]) == [Written(ok=False, existing=children[-1].id)]
+                assert await store.heads(Query()) == []
+            parent, child = Sample(1, owner="ann", key="k"), Sample(2, owner="bob", key="k")  # each has his own keys
+            parent.new.family = (child.new,)
+            assert (await store.commit([parent.new]))[0].ok
+
+    async def test_nothing_of_a_family_is_created_if_one_of_them_is_there(self) -> None:
+        here, other = Sample(1, key="k", owner="ann"), Sample(4)
+        async with self.opened(here.new) as store:
+            for clashing in (Sample(1), Sample(3, key="k", owner="ann")):
+                parent, child = Sample(2), Sample(5)
+                parent.new.family = (child.new, clashing.new)
+                [refused, written] = await store.commit([parent.new, other.new])
+                assert (refused.ok, refused.existing) == (False, here.id)
+                assert {head.id for head in await store.heads(Query())} == {here.id, other.id}
+                assert written.ok == (clashing.id == here.id)  # others of the transaction go on; once
 
     async def test_an_entry_appends_its_events_and_moves_the_head(self) -> None:
         sample = Sample(1)

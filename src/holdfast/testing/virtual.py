@@ -46,15 +46,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         name: str | None = None,
     ) -> asyncio.Task[T]:
         self._tasks_made += 1
-        task = NumberedTask(coro, loop=loop, context=context, name=name)
-        task.number = self._tasks_made
-        return task
+        return NumberedTask(coro, self._tasks_made, loop=loop, context=context, name=name)
 
 
 class NumberedTask(asyncio.Task[T]):
     """A task that is hashed by its number and not by its address, so that sets of tasks are walked in one order."""
 
-    number = 0
+    def __init__(self, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], number: int, **options: Any) -> None:
+        self.number = number  # first of all: it is kept in sets from the moment it is made
+        super().__init__(coro, **options)
 
     def __hash__(self) -> int:
         return self.number

@@ -19,11 +19,16 @@ from holdfast.core.suggest import describe_value
 from holdfast.tools.values import NotJson, encode
 
 
+class Lenient:
+    """`Annotated[int, Lenient]`: this parameter also takes what can only mean one thing, such as "3" for 3."""
+
+
 class Parameter(NamedTuple):
     name: str
     type: Any
     default: Any
     alternatives: tuple[Any, ...]  # not empty: a union that msgspec cannot read, tried member by member
+    is_lenient: bool = False
 
     @property
     def required(self) -> bool:
@@ -49,6 +54,33 @@ def decoder_if_readable(hint: Any) -> msgspec.json.Decoder[Any] | None:
         return msgspec.json.Decoder(hint, dec_hook=convert_custom)
     except TypeError:
         return None
+
+
+def is_lenient(hint: Any) -> bool:
+    return any(mark is Lenient or isinstance(mark, Lenient) for mark in getattr(hint, "__metadata__", ()))
+
+
+def softened(parameter: Parameter, value: Any) -> Any:
+    """What was meant, as the declared type has it in JSON; the value as it is if that is not certain.
+
+    Only between a text and what it spells: "3" and 3, "true" and true. Nothing is rounded, cut or made up.
+    """
+    kind = parameter.type
+    try:
+        msgspec.convert(value, kind, dec_hook=convert_custom)
+    except (msgspec.ValidationError, TypeError):
+        pass
+    else:
+        return value
+    meant = _spelled(value) if isinstance(value, int | float) else value.strip() if isinstance(value, str) else value
+    try:
+        return msgspec.to_builtins(msgspec.convert(meant, kind, strict=False, dec_hook=convert_custom))
+    except (msgspec.ValidationError, TypeError):
+        return value
+
+
+def _spelled(value: float) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:

@@ -7,24 +7,31 @@ itself: the engine hands in a `CallHost`, one per execution, and every method en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.core.errors import InvalidCall, UsageError
+from holdfast.core.budget import read_usd
+from holdfast.core.errors import InputInvalid, InvalidCall, UsageError
 from holdfast.core.policy import NOTE_BYTES_MAX
+from holdfast.core.resources import DEFAULTS, Usage
 from holdfast.tools import values
+from holdfast.tools.logbook import Logbook
+from holdfast.tools.pace import Gate, wait_turn
+from holdfast.tools.threads import NeverBegan
 
 
 class CallHost(Protocol):
-    """Where a call's words go. All three run on the event loop that runs the step."""
+    """Where a call's words go. All but `hear` run on the event loop that runs the step."""
 
     def note(self, call: Call, data: bytes) -> Coroutine[Any, Any, None]: ...
     def say(self, call: Call, content: str, role: str, streaming: bool) -> None: ...
     def progress(self, call: Call, percent: float, text: str) -> None: ...
+    def check_open(self, call: Call, what: str) -> None: ...
+    def hear(self, call: Call, stream: str, text: str) -> None: ...
 
 
 class Silent:
@@ -37,14 +44,25 @@ class Silent:
 
     def progress(self, call: Call, percent: float, text: str) -> None: ...
 
+    def check_open(self, call: Call, what: str) -> None: ...
+
+    def hear(self, call: Call, stream: str, text: str) -> None: ...
+
 
 SILENT = Silent()
+
+
+class HeldBack(Exception):
+    """The tool was not called: its breaker opened while the call was on its way."""
 
 
 class Call:
     """One attempt of one step. `key` is the same for every attempt: hand it on as an idempotency key."""
 
-    __slots__ = ("_host", "_loop", "attempt", "execution_id", "folder", "key", "notes", "path")
+    __slots__ = (
+        "_host", "_loop", "attempt", "book", "execution_id", "folder", "gate", "key", "may_be_cached", "notes", "path",
+        "resources", "secrets", "signs", "spent_micros", "used",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
         self,
@@ -62,11 +80,33 @@ class Call:
         self.key = key
         self.folder = folder
         self.notes = notes
+        self.secrets: tuple[str, ...] = ()  # that its arguments refer to
+        self.spent_micros: int | None = None  # what it has said so far; None: nothing
+        self.book: Logbook | None = None  # made with its first words
+        self.resources = DEFAULTS  # what the commands it starts may use
+        self.used: Usage | None = None  # what they used so far, as far as it was measured
+        self.may_be_cached = True  # a tool says no to an answer that will not stay true as long as its others
+        self.signs = 0  # of life it has given: words, progress, notes
+        self.gate: Callable[[], bool] | None = None  # asked before the tool is called, and after it waited
         self._host = host
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    async def take_turn(self, gate: Gate, has_begun: bool = False) -> None:
+        """Wait in a line of the tool's own, before it does anything in the world. A call that is cut there never began,
+        and one whose breaker opened meanwhile is held back, unless it `has_begun` by then."""
+        try:
+            await wait_turn(gate, self.execution_id)
+        except asyncio.CancelledError:
+            if has_begun:
+                raise
+            raise NeverBegan from None
+        if not has_begun and self.gate is not None and not self.gate():
+            gate.give_back()
+            raise HeldBack
+
     def note(self, data: Any) -> Awaitable[None]:
         """Make `data` durable, for `notes` of the next attempt. Await it; in a `def` tool it blocks until then."""
+        self.signs += 1
         encoded = values.encode(data, "the note")
         if len(encoded) > NOTE_BYTES_MAX:
             raise InvalidCall(
@@ -80,7 +120,8 @@ class Call:
         return _Done()
 
     def say(self, content: str, role: str = "tool", streaming: bool = False) -> None:
-        """Show a message to whoever watches. It is not journaled."""
+        """Show a message to whoever watches. It is kept in the attempt's log."""
+        self.signs += 1
         loop = self._loop_elsewhere()
         if loop is None:
             self._host.say(self, content, role, streaming)
@@ -89,12 +130,41 @@ class Call:
 
     def progress(self, percent: float, text: str = "") -> None:
         """Show how far this step is, from 0 to 100."""
+        self.signs += 1
         percent = min(100.0, max(0.0, float(percent)))
         loop = self._loop_elsewhere()
         if loop is None:
             self._host.progress(self, percent, text)
         else:
             loop.call_soon_threadsafe(self._host.progress, self, percent, text)
+
+    def spend(self, usd: float) -> None:
+        """Say what this call costs, in US dollars; said again, it adds up. It counts when the attempt ends."""
+        try:
+            micros = read_usd(usd, least=0)
+        except InputInvalid as error:
+            raise InvalidCall(f"{self.path}: spend: {error}") from None
+        loop = self._loop_elsewhere()
+        if loop is None:
+            self._spend(micros)
+        else:
+            asyncio.run_coroutine_threadsafe(self._spend_there(micros), loop).result()
+
+    async def _spend_there(self, micros: int) -> None:
+        self._spend(micros)
+
+    def _spend(self, micros: int) -> None:
+        self._host.check_open(self, "what it spends now cannot be counted")
+        self.spent_micros = (self.spent_micros or 0) + micros
+
+    def use(self, used: Usage) -> None:
+        """Count what was used of the machine for this call. On the event loop only."""
+        self.used = used if self.used is None else self.used.plus(used)
+
+    def hear(self, stream: str, text: str) -> None:
+        """What was printed or logged while this call ran, from whichever thread; `stream` names where it went."""
+        self.signs += 1
+        self._host.hear(self, stream, text)
 
     def enter_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         """The tool, or a hook of it, is about to run in a thread; what it says there must travel back to `loop`."""

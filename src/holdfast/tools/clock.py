@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from holdfast.core.errors import InvalidCall
-from holdfast.tools.tool import tool
+from holdfast.tools.adapter import Adapter
+from holdfast.tools.tool import Tool, tool
 
 
-@tool(name="time.sleep", effect="read")
+@tool(name="time.sleep", effect="read", breaker=False)
 async def sleep(seconds: float) -> None:
     """Do nothing for some seconds."""
     if not math.isfinite(seconds) or seconds < 0:
         raise InvalidCall(f"seconds: expected a number from 0 upwards, got {seconds}")
     await asyncio.sleep(seconds)
+
+
+class Time(Adapter):
+    """Pauses inside a step."""
+
+    def tools(self) -> Sequence[Tool[..., Any]]:
+        return (sleep,)

@@ -1,119 +1,262 @@
-"""`http.get`: one bounded request, its failures sorted by what can be done about them.
+"""`http.get` and `http.request`: bounded requests, their failures sorted by what can be done about them.
 
-httpx is imported when the first request is made: nobody who makes none pays for it.
+Whatever failed before a request was sent is known to be without effect, and so is what the other side refused; what
+broke off after that is unknown. Which addresses can be reached at all is decided in http_client.py.
 """
 
 from __future__ import annotations
 
-import functools
+import base64
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from urllib.parse import urlsplit
 
-from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, RateLimited, ToolError, Transient
-from holdfast.tools.tool import tool
+import msgspec
+
+from holdfast.core.errors import (
+    InputInvalid,
+    InvalidCall,
+    Misconfigured,
+    NotPermitted,
+    RateLimited,
+    SettingsInvalid,
+    ToolError,
+    Transient,
+)
+from holdfast.core.failure import RETRY_AFTER_S_MAX
+from holdfast.core.policy import VALUE_BYTES_MAX, Breaker
+from holdfast.tools.adapter import Adapter, Place
+from holdfast.tools.addresses import Reach, check_url
+from holdfast.tools.call import Call, HeldBack
+from holdfast.tools.http_body import TooLarge, is_number, read_body, text_of
+from holdfast.tools.http_client import REDIRECTS_MAX, WITHOUT_EFFECT, HttpClient, Trip
+from holdfast.tools.masks import masks
+from holdfast.tools.pace import parse_rate
+from holdfast.tools.tool import Tool, tool
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
-CONNECT_TIMEOUT_S = 10.0
-SILENCE_TIMEOUT_S = 60.0  # between two pieces of an answer; the step's own timeout bounds the whole
-REDIRECTS_MAX = 10
+CONNECTIONS_PER_HOST = 8
+SAID_CHARS_SHOWN = 300  # of what a server says about an error: enough for its reason
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+Size = Annotated[int, msgspec.Meta(ge=1, le=VALUE_BYTES_MAX)]  # no value of a step can be larger
+__all__ = ["Config", "Http", "TooLarge", "explained", "raise_for_status", "read_body"]
+_TEXT_TYPES = ("text/", "application/json", "application/xml", "application/javascript", "application/x-www-form")
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    allow: tuple[str, ...] = ()  # what may be reached although it is not a public address
+    max_bytes: Size = BODY_BYTES_MAX  # of one body, unless a call says otherwise
+    connections_per_host: int = CONNECTIONS_PER_HOST
+    rate_per_host: str = ""  # such as "10/s"
 
 
 class Response(TypedDict):
+    """`text` is empty where the body is no text, and `base64` holds it."""
+
     status: int
+    url: str
     headers: dict[str, str]
     text: str
+    base64: str | None
 
 
-@tool(name="http.get", effect="read")
-async def get(url: str, headers: dict[str, str] | None = None, max_bytes: int = BODY_BYTES_MAX) -> Response:
-    """Fetch a page."""
+class Http(Adapter):
+    """Requests to web servers."""
+
+    Config = Config
+
+    def __init__(self, config: Config, place: Place) -> None:
+        super().__init__(config, place)
+        try:
+            rate = parse_rate(config.rate_per_host) if config.rate_per_host else None
+            reach = Reach(config.allow)
+        except (InputInvalid, SettingsInvalid) as error:
+            name = "rate_per_host: " if isinstance(error, InputInvalid) else ""
+            raise SettingsInvalid(f"tools.http.{name}{error}") from None
+        self._client = HttpClient(reach, max(1, config.connections_per_host), rate)
+
+    def tools(self) -> Sequence[Tool[..., Any]]:
+        apart = Breaker(by=_host_of)  # one host that is down is no reason not to ask another
+        return (
+            tool(name="http.get", effect="read", breaker=apart, judge=_judge)(self.get),
+            tool(name="http.request", effect="once", breaker=apart, judge=_judge)(self.request),
+        )
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def get(
+        self, url: str, call: Call, headers: dict[str, str] | None = None, max_bytes: Size | None = None
+    ) -> Response:
+        """Fetch a page."""
+        return await self._ask(call, "GET", url, {"headers": headers}, max_bytes)
+
+    async def request(  # noqa: PLR0913, PLR0917 -- one parameter per thing a request may have
+        self,
+        url: str,
+        call: Call,
+        method: Method = "POST",
+        headers: dict[str, str] | None = None,
+        query: dict[str, str] | None = None,
+        json: Any = None,
+        form: dict[str, str] | None = None,
+        text: str | None = None,
+        max_bytes: Size | None = None,
+        show: bool = False,
+    ) -> Response:
+        """Make a request of any kind. `show` lets watchers see the body as it comes.
+
+        Unless the headers say otherwise, it carries the step's idempotency key.
+        """
+        check_bodies({"json": json, "form": form, "text": text})
+        bodies = {"json": json, "data": form, "content": text}
+        given = {name: body for name, body in bodies.items() if body is not None}
+        keyed = headers if method in WITHOUT_EFFECT else _with_key(headers, call.key)
+        request = {"headers": keyed, "params": query, **given}
+        return await self._ask(call, method, url, request, max_bytes, show=show)
+
+    async def _ask(
+        self, call: Call, method: str, url: str, request: dict[str, Any], max_bytes: int | None, show: bool = False
+    ) -> Response:
+        limit = self.config.max_bytes if max_bytes is None else max_bytes
+        trip = Trip()
+        try:
+            async with self._client.stream(call, method, url, trip=trip, **request) as response:
+                body = await read_body(response, url, limit, call if show else None)
+            raise_for_status(url, response, body)
+        except HeldBack:
+            raise
+        except Exception as error:
+            raise explained(error, url, trip) from error
+        is_text = _is_text(response, body)
+        return {
+            "status": response.status_code,
+            "url": str(response.url),
+            "headers": dict(response.headers),
+            "text": text_of(response, body) if is_text else "",
+            "base64": None if is_text else base64.b64encode(body).decode(),
+        }
+
+
+def _judge(known: Mapping[str, Any], later: Collection[str]) -> None:
+    """What can be seen in a request before it is made."""
+    if "url" in known:
+        check_url(known["url"])
+    check_bodies(known)
+
+
+def check_bodies(given: Mapping[str, Any]) -> None:
+    if sum(given.get(name) is not None for name in ("json", "form", "text")) > 1:
+        raise InvalidCall("a request has one body: give only one of json, form and text")
+
+
+def _with_key(headers: dict[str, str] | None, key: str) -> dict[str, str]:
+    own = dict(headers or {})
+    if not any(name.lower() == "idempotency-key" for name in own):
+        own["Idempotency-Key"] = key
+    return own
+
+
+def _is_text(response: httpx.Response, body: bytes) -> bool:
+    kind = response.headers.get("content-type", "").lower()
+    if response.charset_encoding or kind.startswith(_TEXT_TYPES) or "+json" in kind or "+xml" in kind:
+        return True
     try:
-        import httpx
-    except ImportError as error:
-        raise Misconfigured("http.get needs the package httpx; install it with: pip install httpx") from error
-    timeout = httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-    try:
-        async with (
-            httpx.AsyncClient(
-                verify=_ssl_context(), timeout=timeout, follow_redirects=True, max_redirects=REDIRECTS_MAX
-            ) as client,
-            client.stream("GET", url, headers=headers) as response,
-        ):
-            body = await _read(response, url, max_bytes)
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        raise InvalidCall(f'url: expected an address such as "https://example.org", got "{url}" ({error})') from None
-    except httpx.TooManyRedirects:
-        raise ToolError(f"{url} redirected more than {REDIRECTS_MAX} times; check the address") from None
-    except httpx.DecodingError as error:
-        raise ToolError(f"{url} sent a body that cannot be decompressed: {error}") from None
-    except httpx.RequestError as error:
-        # Everything else on the way there and back: names, connections, time-outs, broken answers.
-        raise Transient(f"{url} could not be reached: {str(error) or type(error).__name__}") from error
-    _raise_for_status(url, response, body)
-    return {"status": response.status_code, "headers": dict(response.headers), "text": body}
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in body
 
 
-async def _read(response: httpx.Response, url: str, max_bytes: int) -> str:
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in response.aiter_bytes():
-        size += len(piece)
-        if size > max_bytes:
-            raise InvalidCall(f"{url} sent more than {max_bytes:,} bytes; raise max_bytes or ask for less")
-        pieces.append(piece)
-    return b"".join(pieces).decode(_encoding(response), errors="replace")
+# ---- what went wrong -------------------------------------------------------------------------------------------------
 
 
-def _encoding(response: httpx.Response) -> str:
-    named = response.charset_encoding or "utf-8"
-    try:
-        "".encode(named)
-    except LookupError:
-        return "utf-8"
-    return named
+def explained(error: Exception, url: str, trip: Trip) -> Exception:
+    """A failure of a request as our own: its category, and whether the request can have had an effect."""
+    known = _explained(error, url, trip)
+    if not trip.taken_by or isinstance(known, TooLarge):
+        return known
+    # Somebody has answered it and sent us on: whatever failed there, the effect may be here. Nobody may ask again.
+    return Transient(f"{trip.taken_by} answered with a redirect, and then: {known}")
 
 
-def _raise_for_status(url: str, response: httpx.Response, body: str) -> None:
+def _explained(error: Exception, url: str, trip: Trip) -> Exception:
+    import httpx
+
+    match error:
+        case ToolError():
+            return error
+        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
+            return InvalidCall(f'url: expected an address such as "https://example.org", got "{url}" ({error})')
+        case TypeError() | ValueError() if trip.answered:
+            return ToolError(f"{url} sent an answer that cannot be read: {error}")
+        case TypeError() | ValueError() if trip.sending:
+            return Transient(f"{url} broke off: {_said(error)}")
+        case UnicodeError():  # whose text shows a part of what it is about, which may be a secret
+            return InvalidCall(
+                f"the request to {url} cannot be sent: a header has a character that is not ASCII, or the address one "
+                "that no address can have; write it in ASCII"
+            )
+        case httpx.LocalProtocolError() | TypeError() | ValueError():
+            return InvalidCall(f"the request to {url} cannot be sent: {error}")
+        case httpx.TooManyRedirects():
+            return ToolError(f"{url} redirected more than {REDIRECTS_MAX} times; check the address")
+        case httpx.ConnectError() if "CERTIFICATE_VERIFY_FAILED" in str(error) or "SSL" in str(error):
+            return Misconfigured(f"{url} cannot be trusted: {error}; check the address and its certificate")
+        case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.PoolTimeout():
+            return Transient(f"{url} could not be reached: {_said(error)}", without_effect=True)
+        case httpx.RequestError():
+            return Transient(f"{url} broke off: {_said(error)}")
+        case _:
+            return error
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
+    """What the other side's refusal means for us; nothing if it was none."""
     status = response.status_code
     if status < 400:
         return
     said = f"{url} answered {status} {response.reason_phrase}".rstrip()
-    shown = " ".join(body[:300].split())
+    text = masks.beginning(body[: 4 * SAID_CHARS_SHOWN].decode(errors="replace"), SAID_CHARS_SHOWN)
+    shown = " ".join(text.split())
     detail = f": {shown}" if shown else ""
-    if status == 429:
-        raise RateLimited(said, retry_after_s=_retry_after(response.headers.get("retry-after")))
-    if status in (401, 403):
+    retry_after_s = _retry_after(response.headers)
+    if status == 429 or (status == 503 and retry_after_s is not None):
+        raise RateLimited(said, retry_after_s=retry_after_s)
+    if status in (401, 403, 407):
         raise NotPermitted(f"{said}{detail}; check the credentials in headers")
-    if status >= 500 or status == 408:
-        raise Transient(said + detail, retry_after_s=_retry_after(response.headers.get("retry-after")))
+    if status in (408, 425):
+        raise Transient(said + detail, without_effect=True)
+    if status >= 500 and status not in (501, 505):
+        raise Transient(said + detail)
     raise ToolError(said + detail, without_effect=True)
 
 
-def _retry_after(value: str | None) -> float | None:
+def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds, or the time of day by which to come back."""
+    value = headers.get("retry-after")
     if value is None:
         return None
-    if value.strip().isdigit():
-        return float(value)
+    if is_number(value.strip()):
+        return min(float(value), RETRY_AFTER_S_MAX)
     from email.utils import parsedate_to_datetime
 
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, TypeError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
-@functools.cache
-def _ssl_context() -> ssl.SSLContext:
-    """Loading the certificates takes longer than most requests; once is enough."""
-    import httpx
-
-    return httpx.create_ssl_context()
+def _host_of(arguments: Mapping[str, Any]) -> str:
+    return urlsplit(str(arguments["url"])).netloc.rpartition("@")[2].lower()

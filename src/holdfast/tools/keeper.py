@@ -3,8 +3,9 @@
 A program of its own, started as `python -I -S keeper.py FD PID` by processes.py; standard library only, one thread.
 It is the parent of all commands and, on Linux, the subreaper of all their descendants: whoever calls setsid or forks
 twice still ends up below it. When the engine is gone (its socket closed or its process dead, even by SIGKILL) the
-keeper kills everything below itself and ends. It refuses to die of a terminal's Ctrl-C or a service manager's SIGTERM,
-because then nobody would be left to tidy up.
+keeper kills everything below itself and ends. A command that comes with limits is watched: what its whole tree uses is
+looked at many times a second, and beyond a limit the tree is ended. The keeper refuses to die of a terminal's Ctrl-C or
+a service manager's SIGTERM, because then nobody would be left to tidy up.
 
 From the engine: a 4-byte length and a JSON object; `spawn` comes with three descriptors (stdin, stdout, stderr).
 To the engine: lines of JSON, `started`, `refused` or `exited`, each with the id the engine chose.
@@ -22,18 +23,31 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from holdfast.tools import keeper_tree as trees
+else:  # alone in an interpreter that knows no packages: what is needed stands beside this file
+    _spec = spec_from_file_location("keeper_tree", os.path.join(os.path.dirname(__file__), "keeper_tree.py"))
+    trees = module_from_spec(_spec)
+    _spec.loader.exec_module(trees)
 
 MARK = "HOLDFAST_PROCESS"  # in the environment of every command, so that a descendant that left its group is recognised
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_KILL_PASSES_MAX = 100  # each pass kills what the last one did not see; a killed process cannot fork again
+_TAGS_FROM = 1 << 50
+_TAG_DIGITS = 12  # of an id, which are random; no two commands on a machine may have the same tag
 _SECOND_LOOKS = 10
 _SECOND_LOOK_S = 0.001
 _LAST_PAUSE_S = 0.005
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def tag_for(mark: str) -> int:
+    """What every process of a command is marked with. The engine knows it too, should its keeper die."""
+    return _TAGS_FROM + int(mark[:_TAG_DIGITS], 16)
 
 
 class Keeper:
@@ -43,6 +57,9 @@ class Keeper:
         self._buffer = b""
         self._descriptors: list[int] = []
         self._commands: dict[int, str] = {}  # pid → the id the engine gave it
+        self._watched: dict[int, trees.Watch] = {}  # those of them that have limits
+        self._tags: dict[int, str] = {}  # what every process of a command is marked with → the command's id
+        self._orphans: dict[int, str] = {}  # whose parents died: pid → the id of the command they came from
 
     def run(self) -> None:
         """Serve until the engine is gone, then leave nothing behind."""
@@ -55,7 +72,8 @@ class Keeper:
             # A forked copy of the engine may hold the socket open; the process itself cannot be dead and alive.
             poll.register(engine_died, select.POLLIN)
         while os.getppid() == self._engine_pid:
-            ready = {descriptor for descriptor, _ in poll.poll()}
+            ready = {descriptor for descriptor, _ in poll.poll(self._patience_ms())}
+            self._look()
             if child_died in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(child_died, 4096)
@@ -95,6 +113,7 @@ class Keeper:
 
     def _spawn(self, request: dict[str, Any], stdio: list[int]) -> None:
         trouble_read, trouble_write = os.pipe()
+        request["tag"] = tag_for(request["id"])
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -109,7 +128,51 @@ class Keeper:
             self._tell({"is": "refused", "id": request["id"], "stage": stage, "errno": int(code)})
             return
         self._commands[pid] = request["id"]
+        self._tags[request["tag"]] = request["id"]
+        if request.get("limits"):
+            self._watched[pid] = trees.Watch(pid, request["limits"])
         self._tell({"is": "started", "id": request["id"], "pid": pid})
+
+    # ---- limits
+
+    def _patience_ms(self) -> float | None:
+        if not self._watched:
+            return None
+        return max(0.0, min(watch.due for watch in self._watched.values()) - time.monotonic()) * 1000 + 0.5
+
+    def _look(self) -> None:
+        """At the commands whose turn it is; whoever is over a limit is ended, with all that belongs to it."""
+        now = time.monotonic()
+        due = [(pid, watch) for pid, watch in self._watched.items() if watch.due <= now]
+        if not due:
+            return
+        self._know_orphans()
+        for pid, watch in due:
+            watch.look(trees.tree_of(self._roots(pid)))
+            if watch.over:
+                stopped = trees.stop_all(lambda pid=pid: self._members(pid))
+                trees.signal_all(stopped, signal.SIGKILL)
+
+    def _members(self, pid: int) -> set[int]:
+        self._know_orphans()
+        return set(trees.tree_of(self._roots(pid)))
+
+    def _roots(self, pid: int) -> list[int]:
+        mark = self._commands[pid]
+        return [pid, *(orphan for orphan, of in self._orphans.items() if of == mark)]
+
+    def _know_orphans(self) -> None:
+        """Whose they are; they stay until they are waited for, so what is known of one remains true."""
+        for pid in trees.children_of(os.getpid()):
+            if pid not in self._commands and pid not in self._orphans and (owner := self._owner_of(pid)):
+                self._orphans[pid] = owner
+
+    def _owner_of(self, pid: int) -> str | None:
+        """The command that a process came from: by its mark, or as its environment says; None if neither tells."""
+        if (owner := self._tags.get(trees.tag_of(pid))) is not None:
+            return owner
+        told = trees.environment_of(pid).partition(f"{MARK}=".encode())[2].partition(b"\0")[0]
+        return told.decode("ascii", "replace") or None
 
     # ---- what became of the commands
 
@@ -124,32 +187,36 @@ class Keeper:
                 break
             if pid == 0:
                 break
-            if pid in self._commands:  # others are orphans that came to us; nobody asks about them
+            if pid in self._commands:
                 ended.append((pid, status, usage))
+            else:  # an orphan that came to us: what it used counts for the command that it came from
+                self._count_orphan(pid, usage)
         for pid, status, usage in ended:
             mark = self._commands.pop(pid)
+            watch = self._watched.pop(pid, None)
             if not alone:
                 self._kill_rest(pid, mark)
-            self._tell(
-                {
-                    "is": "exited",
-                    "id": mark,
-                    "code": os.waitstatus_to_exitcode(status),
-                    "cpu_s": usage.ru_utime + usage.ru_stime,
-                    "rss_bytes": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-                }
-            )
+            self._orphans = {orphan: of for orphan, of in self._orphans.items() if of != mark}
+            self._tags = {tag: of for tag, of in self._tags.items() if of != mark}
+            self._tell({"is": "exited", "id": mark, "code": os.waitstatus_to_exitcode(status), **_used(usage, watch)})
+
+    def _count_orphan(self, pid: int, usage: Any) -> None:
+        mark = self._orphans.pop(pid, None)
+        for command, watch in self._watched.items():
+            if self._commands[command] == mark or pid in watch.members:
+                watch.lost_cpu_s += usage.ru_utime + usage.ru_stime
+                watch.lost_disk_bytes += usage.ru_oublock * trees.BLOCK_BYTES
 
     def _kill_rest(self, pid: int, mark: str) -> None:
         """What a command leaves running ends with it."""
-        _signal_group(pid, signal.SIGKILL)
+        trees.signal_group(pid, signal.SIGKILL)
         killed: set[int] = set()
         second_looks = 0
-        for _ in range(_KILL_PASSES_MAX):
+        for _ in range(trees.PASSES_MAX):
             tree, unsure = self._tree(pid, mark)
             fresh = tree - killed
             killed |= fresh
-            _signal_all(fresh, signal.SIGKILL)
+            trees.signal_all(fresh, signal.SIGKILL)
             if not fresh:
                 if not unsure or second_looks >= _SECOND_LOOKS:
                     break
@@ -161,30 +228,47 @@ class Keeper:
         if pid is None:
             return  # it ended while the request was on its way
         tree, _ = self._tree(pid, mark)
-        _signal_group(pid, number)
-        _signal_all(tree | {pid}, number)
+        trees.signal_group(pid, number)
+        trees.signal_all(tree | {pid}, number)
 
     def _tree(self, pid: int, mark: str) -> tuple[set[int], bool]:
-        """Descendants of a command, and orphans whose environment says that they came from it.
+        """Descendants of a command, and orphans that came from it.
 
-        And whether some orphan shows no environment: it may have none, or be in the middle of becoming a program.
+        And whether nobody knows whose some orphan is: it may be in the middle of becoming a program.
         """
         unsure = False
-        children = _children_by_parent()
-        found = _below(pid, children)
-        wanted = f"{MARK}={mark}\0".encode()
+        children = trees.children_by_parent()
+        found = trees.below(pid, children)
         for orphan in children.get(os.getpid(), []):
             if orphan in self._commands:
                 continue
-            environment = _environment(orphan)
-            unsure = unsure or not environment
-            if wanted in environment:
-                found |= {orphan} | _below(orphan, children)
+            owner = self._orphans.get(orphan) or self._owner_of(orphan)
+            unsure = unsure or owner is None
+            if owner == mark:
+                found |= {orphan} | trees.below(orphan, children)
         return found, unsure
 
     def _tell(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the engine is gone; the loop is about to notice
             self._engine.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _used(usage: Any, watch: trees.Watch | None) -> dict[str, Any]:
+    """What a command used. What it waited for is in its own figures; the rest is known from looking."""
+    rss_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    if watch is not None and rss_bytes <= watch.born_with_bytes:
+        rss_bytes = 0  # that was ours: a process is a copy of its parent before it becomes a program
+    cpu_s, disk_bytes = usage.ru_utime + usage.ru_stime, usage.ru_oublock * trees.BLOCK_BYTES
+    if watch is None:
+        return {"cpu_s": cpu_s, "rss_bytes": rss_bytes, "disk_bytes": disk_bytes}
+    watch.see_disk(disk_bytes + watch.lost_disk_bytes)  # all of it: what the last look did not see is known only now
+    return {
+        "cpu_s": max(cpu_s + watch.lost_cpu_s, watch.cpu_s),
+        "rss_bytes": max(rss_bytes, watch.memory_bytes),
+        "disk_bytes": watch.disk_bytes,
+        "processes": watch.processes,
+        "over": watch.over,
+    }
 
 
 def _become(request: dict[str, Any], stdio: list[int], trouble: int, parent: int) -> NoReturn:
@@ -201,6 +285,9 @@ def _become(request: dict[str, Any], stdio: list[int], trouble: int, parent: int
         signal.set_wakeup_fd(-1)
         for target, descriptor in enumerate(stdio):  # they cannot be 0, 1, 2 themselves: the keeper has those open
             os.dup2(descriptor, target, inheritable=True)
+        trees.set_tag(request["tag"])
+        if request.get("limits"):
+            trees.set_limits(request["limits"])
         stage = "cwd"
         os.chdir(request["cwd"])
         stage = "exec"
@@ -212,67 +299,11 @@ def _become(request: dict[str, Any], stdio: list[int], trouble: int, parent: int
     os._exit(127)
 
 
-# ---- processes, as /proc tells of them; where there is no /proc, process groups must do ------------------------
-
-
-def _children_by_parent() -> dict[int, list[int]]:
-    children: dict[int, list[int]] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir("/proc"):
-            if name.isdigit() and (parent := _living_parent(name)) is not None:
-                children.setdefault(parent, []).append(int(name))
-    return children
-
-
-def _living_parent(pid: str) -> int | None:
-    """None for the dead, which keep their entry until somebody waits for them."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state, parent = file.read().rpartition(b")")[2].split()[:2]  # the name before it may contain anything
-    except (OSError, ValueError):
-        return None
-    return None if state in (b"Z", b"X") else int(parent)
-
-
-def _below(pid: int, children: dict[int, list[int]]) -> set[int]:
-    found: set[int] = set()
-    pending = list(children.get(pid, []))
-    while pending:
-        child = pending.pop()
-        if child not in found:
-            found.add(child)
-            pending += children.get(child, [])
-    return found
-
-
-def _environment(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
-
-
-def _signal_group(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-
-
-def _signal_all(pids: Iterable[int], number: int) -> bool:
-    """Whether any of them could be signalled."""
-    reached = False
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-            reached = True
-    return reached
-
-
 def _kill_everything() -> None:
     """Until nothing is left below us. As a subreaper we inherit every orphan, so no children means no descendants."""
     while True:
-        below = _below(os.getpid(), _children_by_parent())
-        reached = _signal_all(below, signal.SIGKILL)
+        below = trees.below(os.getpid(), trees.children_by_parent())
+        reached = trees.signal_all(below, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass

@@ -15,14 +15,15 @@ class Ends:
     def __init__(self) -> None:
         self.stdout = asyncio.StreamReader(READ_BYTES)
         self.stderr = asyncio.StreamReader(READ_BYTES)
+        self.inlet: Inlet | None = None
         self._transports: list[asyncio.BaseTransport] = []
 
     @classmethod
-    async def open(cls, stdin: bytes | None) -> tuple[Ends, list[int]]:
-        """And the command's ends, which the caller sends on and closes."""
+    async def open(cls, stdin: bytes | None, *, talks: bool = False) -> tuple[Ends, list[int]]:
+        """And the command's ends, which the caller sends on and closes. With `talks`, stdin stays open as `inlet`."""
         ends, theirs = cls(), list[int]()
         try:
-            theirs.append(await ends._open_stdin(stdin))
+            theirs.append(await (ends._open_inlet() if talks else ends._open_stdin(stdin)))
             for reader in (ends.stdout, ends.stderr):
                 theirs.append(await ends._open_reader(reader))
         except BaseException:
@@ -42,6 +43,13 @@ class Ends:
         transport.close()  # once everything is written, or the command stops reading
         return read
 
+    async def _open_inlet(self) -> int:
+        read, write = os.pipe()
+        self.inlet = Inlet()
+        inlet = self.inlet
+        await asyncio.get_running_loop().connect_write_pipe(lambda: inlet, _file(write, "wb"))
+        return read
+
     async def _open_reader(self, reader: asyncio.StreamReader) -> int:
         read, write = os.pipe()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -51,6 +59,8 @@ class Ends:
         return write
 
     def close(self) -> None:
+        if self.inlet is not None:
+            self.inlet.abort()
         for transport in self._transports:
             if not isinstance(transport, asyncio.WriteTransport):
                 transport.close()
@@ -58,6 +68,45 @@ class Ends:
                 transport.get_write_buffer_size()
             ):  # it closes by itself once everything is written; this never will be
                 transport.abort()
+
+
+class Inlet(asyncio.Protocol):
+    """A command's stdin that stays open. Writing waits for a command that reads slowly."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.WriteTransport | None = None
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._has_room.set()
+
+    def pause_writing(self) -> None:
+        self._has_room.clear()
+
+    def resume_writing(self) -> None:
+        self._has_room.set()
+
+    async def write(self, data: bytes) -> None:
+        """Raises BrokenPipeError once nobody reads any more."""
+        if self._transport is None or self._transport.is_closing():
+            raise BrokenPipeError
+        self._transport.write(data)
+        await self._has_room.wait()
+
+    def close(self) -> None:
+        """Once everything is written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
 
 def _file(descriptor: int, mode: str) -> IO[Any]:

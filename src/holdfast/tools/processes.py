@@ -26,13 +26,19 @@ from typing import Any, NamedTuple
 
 from holdfast.core.errors import Misconfigured, NotPermitted, ResourceShort, ToolError
 from holdfast.core.failure import Category
-from holdfast.tools import keeper
+from holdfast.core.resources import DEFAULTS, Resources, Usage
+from holdfast.tools import keeper, keeper_tree
+from holdfast.tools.call import Call, running_call
 from holdfast.tools.pipes import Ends
 
 KILL_GRACE_S = 1.0
 OUTPUT_GRACE_S = 1.0  # after a command's end, for what is still in its pipes
-SEARCHES = 5
+SEARCHES = 5  # at least, and until there is nobody new
+SEARCHES_MAX = 100
 SEARCH_PAUSE_S = 0.01
+NICE_AFTER_S = 10.0  # of CPU time; whoever computes for longer lets everybody else go first
+NICE = 10
+OF_THE_CALL = Resources()  # stands for: those of the running call
 FAREWELL_S = 5.0  # for the keeper to kill what is left when this process ends
 
 
@@ -43,17 +49,28 @@ class ProcessLost(ToolError):
 
 
 class Exit(NamedTuple):
-    """How a command ended; a negative code is the signal that ended it."""
+    """How a command ended; a negative code is the signal that ended it. `over` names the limit it was ended for."""
 
     code: int
     cpu_s: float
-    rss_bytes: int
+    rss_bytes: int  # of the whole tree, the most at any moment that was looked at; 0: it was over before
+    processes: int | None = None
+    disk_bytes: int | None = None
+    over: str = ""
+
+    def usage(self) -> Usage:
+        return Usage(
+            cpu_s=round(self.cpu_s, 3), memory_bytes=self.rss_bytes or None, processes=self.processes,
+            disk_bytes=self.disk_bytes,
+        )  # fmt: skip
 
 
 class Process:
     """A running command. Read `stdout` and `stderr`, `wait()` for its end, and `close()` it whatever happens."""
 
-    def __init__(self, mark: str, line: _Line, exited: asyncio.Future[Exit], ends: Ends) -> None:
+    def __init__(
+        self, mark: str, line: _Line, exited: asyncio.Future[Exit], ends: Ends, call: Call | None = None
+    ) -> None:
         self.pid = 0
         self.stdout = ends.stdout
         self.stderr = ends.stderr
@@ -62,11 +79,21 @@ class Process:
         self._exited = exited
         self._ends = ends
         self._cut: asyncio.TimerHandle | None = None
+        self._call = call
+        exited.add_done_callback(self._count)
         exited.add_done_callback(self._cut_output_soon)
 
     async def wait(self) -> Exit:
         """When this returns, whatever the command left running has been killed."""
-        return await asyncio.shield(self._exited)
+        end = await asyncio.shield(self._exited)
+        self._count(self._exited)  # an end that is known already is returned before anybody else is told of it
+        return end
+
+    def _count(self, exited: asyncio.Future[Exit]) -> None:
+        """What it used is counted once for the call that it was started by."""
+        call, self._call = self._call, None
+        if call is not None and not exited.cancelled() and exited.exception() is None:
+            call.use(exited.result().usage())
 
     async def kill(self, grace_s: float = KILL_GRACE_S) -> None:
         """End the command and all its descendants: SIGTERM, then SIGKILL after the grace."""
@@ -81,6 +108,15 @@ class Process:
             with contextlib.suppress(ProcessLost):
                 self._line.send({"do": "signal", "id": self._mark, "signal": number})
 
+    async def write(self, data: bytes) -> None:
+        """To the stdin of a command that was started with `talks`."""
+        assert self._ends.inlet is not None
+        await self._ends.inlet.write(data)
+
+    def close_stdin(self) -> None:
+        if self._ends.inlet is not None:
+            self._ends.inlet.close()
+
     def close(self) -> None:
         """Let go of the pipes, and of the command itself if it still runs."""
         self.send_signal(signal.SIGKILL)
@@ -93,8 +129,21 @@ class Process:
         self._cut = exited.get_loop().call_later(OUTPUT_GRACE_S, self._ends.close)
 
 
-async def spawn(argv: Sequence[str], *, cwd: str | Path, env: Mapping[str, str], stdin: bytes | None = None) -> Process:
-    """Start a command. One that cannot be started is `Misconfigured`, and nothing has happened."""
+async def spawn(
+    argv: Sequence[str],
+    *,
+    cwd: str | Path,
+    env: Mapping[str, str],
+    stdin: bytes | None = None,
+    talks: bool = False,
+    resources: Resources | None = OF_THE_CALL,
+) -> Process:
+    """Start a command. One that cannot be started is `Misconfigured`, and nothing has happened.
+
+    `stdin` is all that it can read; with `talks` its stdin stays open, and `Process.write` writes to it.
+    It is held to `resources`: by default to what the running call may use, and what it used is counted for that call.
+    None is for what outlives a call, such as a server that many share: it is held to nothing.
+    """
     if not argv or any("\0" in part for part in (*argv, str(cwd), *env.keys(), *env.values())):
         raise Misconfigured("a command needs a program, and no part of it may contain a NUL character")
     loop = asyncio.get_running_loop()
@@ -102,15 +151,20 @@ async def spawn(argv: Sequence[str], *, cwd: str | Path, env: Mapping[str, str],
     exited: asyncio.Future[Exit] = loop.create_future()
     exited.add_done_callback(lambda future: future.cancelled() or future.exception())  # nobody need be waiting
     mark = uuid.uuid4().hex
-    request = {"do": "spawn", "id": mark, "argv": list(argv), "cwd": os.fspath(cwd), "env": dict(env)}
-    ends, theirs = await Ends.open(stdin)
+    request: dict[str, Any] = {"do": "spawn", "id": mark, "argv": list(argv), "cwd": os.fspath(cwd), "env": dict(env)}
+    call = running_call.get(None) if resources is OF_THE_CALL else None
+    if resources is OF_THE_CALL:
+        resources = call.resources if call is not None else None
+    if resources is not None:
+        request["limits"] = _limits(resources)
+    ends, theirs = await Ends.open(stdin, talks=talks)
     try:
         try:
             line = _send_spawn(request, theirs, _Waiter(loop, started, exited))
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        process = Process(mark, line, exited, ends)
+        process = Process(mark, line, exited, ends, call)
         try:
             process.pid = await started
         except asyncio.CancelledError:
@@ -122,6 +176,20 @@ async def spawn(argv: Sequence[str], *, cwd: str | Path, env: Mapping[str, str],
         ends.close()
         raise
     return process
+
+
+def _limits(resources: Resources) -> dict[str, float]:
+    """As the keeper wants them; where nothing is said, what a command may use anywhere."""
+    whole = resources.over(DEFAULTS)
+    return {
+        "memory": whole.memory_bytes or 0,
+        "cpu": whole.cpu_s or 0,
+        "processes": whole.processes or 0,
+        "open_files": whole.open_files or 0,
+        "disk": whole.disk_bytes or 0,
+        "nice": NICE,
+        "nice_after_s": NICE_AFTER_S,
+    }
 
 
 def _cannot_start(program: str, cwd: str | Path, error: OSError) -> ToolError:
@@ -232,10 +300,11 @@ class _Line:
                 code = message["errno"]
                 waiter.settle(waiter.started, error=OSError(code, os.strerror(code), message["stage"]))
             case _:
-                waiter.settle(waiter.exited, Exit(message["code"], message["cpu_s"], message["rss_bytes"]))
+                figures = {name: value for name, value in message.items() if name not in ("is", "id")}
+                waiter.settle(waiter.exited, Exit(**figures))
 
     def _mourn(self) -> None:
-        """The keeper is gone. Its own children died with it; what had escaped them is found by its mark."""
+        """The keeper is gone. Its own children died with it; what had escaped them is found by its marks."""
         with self._lock:
             self.lost = True
             waiters, self._waiters = self._waiters, {}
@@ -248,12 +317,21 @@ class _Line:
 
 
 def _kill_marked(marks: set[str]) -> None:
-    # More than one look: a process in the middle of becoming a program shows no environment, and so no mark.
-    for _ in range(SEARCHES):
-        for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
-            if name.isdigit() and _mark_of(name) in marks:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(int(name), signal.SIGKILL)
+    """By the mark in the environment, and by the tag that stays when a program is started without one."""
+    tags = {keeper.tag_for(mark) for mark in marks}
+    killed: set[str] = set()
+    # More than one look: a process in the middle of becoming a program shows no environment, and one that was about to
+    # start another may have done so.
+    for search in range(SEARCHES_MAX):
+        found = {
+            name
+            for name in (os.listdir("/proc") if marks and os.path.isdir("/proc") else [])
+            if name.isdigit() and (keeper_tree.tag_of(int(name)) in tags or _mark_of(name) in marks)
+        }
+        keeper_tree.signal_all(map(int, found), signal.SIGKILL)
+        if search >= SEARCHES and found <= killed:
+            return
+        killed |= found
         time.sleep(SEARCH_PAUSE_S)
 
 

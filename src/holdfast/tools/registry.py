@@ -9,32 +9,148 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import logging
 import sys
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from holdfast.core.errors import NotFound, SettingsInvalid, UsageError
 from holdfast.core.suggest import did_you_mean
+from holdfast.tools.adapter import Adapter, HealthCheck
+from holdfast.tools.bugs import place_in_their_code
 from holdfast.tools.options import place_of
 from holdfast.tools.tool import Tool
+from holdfast.tools.wording import Mistake
+
+log = logging.getLogger("holdfast")
 
 FUNCTION_MARK = "__holdfast_function__"
+A = TypeVar("A", bound=Adapter)
 
 
 class Registry:
     def __init__(self) -> None:
+        self._families: dict[Adapter, dict[str, None]] = {}  # and the names of their tools, in order
         self._tools: dict[str, Tool[..., Any]] = {}
         self._functions: dict[str, Any] = {}
+        self._adapters: list[Adapter] = []
+        self._foreign: dict[str, Adapter] = {}  # tools whose names others chose, and the family they came with
+
+    def add_adapter(self, adapter: Adapter) -> None:
+        """Make a family of tools known; it is opened and closed with the engine."""
+        self._adapters.append(adapter)
+        self._add_found(adapter, adapter.tools())
+
+    def family(self, kind: type[A]) -> A | None:
+        """The family of tools of this kind, if it is there."""
+        return next((adapter for adapter in self._adapters if isinstance(adapter, kind)), None)
+
+    async def open(self) -> None:
+        for adapter in self._adapters:
+            self._add_found(adapter, await adapter.open())
+        for trouble in self.troubles():
+            log.warning("%s", trouble)
+
+    def learn(self, again: bool = False) -> None:
+        """What only the other sides can name, for whoever opens no engine; blocks until they have answered."""
+        for adapter in self._adapters:
+            self._add_found(adapter, adapter.learn(again))
+
+    def _add_found(self, adapter: Adapter, found: Iterable[Tool[..., Any]]) -> None:
+        for tool in found:
+            known = self._tools.get(tool.name)
+            if not adapter.names_are_foreign or known is None:
+                self.add(tool)
+            elif known is not tool:
+                _tell_left_out(tool, known)
+                continue
+            self._families.setdefault(adapter, {})[tool.name] = None
+            if adapter.names_are_foreign:
+                self._foreign[tool.name] = adapter
+        for name in [name for name, family in self._foreign.items() if family is adapter and adapter.absent(name)]:
+            del self._foreign[name], self._tools[name], self._families[adapter][name]
+
+    def health_checks(self) -> list[HealthCheck]:
+        """Of the families and tools that can say how they are."""
+        checks = [check for adapter, names in self._families.items() for check in adapter.health_checks(tuple(names))]
+        return checks + [HealthCheck((name,), tool.run_health) for name, tool in self._tools.items() if tool.has_health]
+
+    def troubles(self) -> list[str]:
+        """Fallbacks that are not there or take other arguments, as sentences; asked when all tools are known.
+
+        Nobody is stopped by them but the plans that use such a tool, which are told when they are checked.
+        """
+        return [
+            f"tool {tool.name} at {tool.place}: its fallback {name} {problem}"
+            for tool in self._tools.values()
+            for name in tool.fallbacks
+            if (problem := self._unfit(tool, name))
+        ]
+
+    def _unfit(self, tool: Tool[..., Any], fallback: str) -> str:
+        other = self._tools.get(fallback)
+        if other is not None:
+            unfit = tool.signature.unfit(other.signature)
+            return f"cannot be called in its place: {unfit}" if unfit else ""
+        reason = self.why_absent(fallback)
+        return f"is missing: {reason}" if reason else f"does not exist{did_you_mean(fallback, self._tools)}"
+
+    def missing(self, name: str) -> list[str]:
+        """What a tool needs and this machine does not have, as sentences."""
+        family = self._family_of(name)
+        return [*self.get(name).missing(), *(family.missing(name) if family is not None else ())]
+
+    def suspect(self, name: str, arguments: Mapping[str, Any]) -> Sequence[Mistake]:
+        """What in the known arguments of a call will probably fail here."""
+        family = self._family_of(name)
+        return family.suspect(name, arguments) if family is not None else ()
+
+    def families(self) -> Sequence[Adapter]:
+        return self._adapters
+
+    def fallbacks_of(self, name: str) -> tuple[str, ...]:
+        """What a tool itself declares to be tried in its place."""
+        tool = self._tools.get(name)
+        return () if tool is None else tool.fallbacks
+
+    def has_credentials(self, name: str) -> bool:
+        family = self._family_of(name)
+        return family is not None and family.has_credentials(name)
+
+    def settings_digest(self, name: str) -> str:
+        """Stands for how the tool's family is set up; "" for a tool without one."""
+        family = self._family_of(name)
+        if family is None:
+            return ""
+        said = msgspec.json.encode(family.config, order="deterministic", enc_hook=repr)
+        return blake2b(said, digest_size=16).hexdigest()
+
+    def _family_of(self, name: str) -> Adapter | None:
+        return next((family for family, names in self._families.items() if name in names), None)
+
+    def forget(self, execution_id: str) -> None:
+        """Let every family let go of what it keeps for an execution."""
+        for adapter in self._adapters:
+            adapter.forget(execution_id)
+
+    async def close(self) -> None:
+        for adapter in reversed(self._adapters):
+            await adapter.close()
 
     def add(self, tool: Tool[..., Any]) -> None:
         """Make a tool known by its name. Adding the same one again changes nothing."""
         known = self._tools.get(tool.name)
         if known is tool:
             return
-        if known is not None:
+        if known is not None and self._foreign.pop(tool.name, None) is not None:
+            _tell_left_out(known, tool)  # nobody else's choice of names stops one's own tools
+        elif known is not None:
             raise SettingsInvalid(
                 f'two tools are called "{tool.name}": one at {known.place}, one at {tool.place}; '
                 'give one of them another name with @tool(name="…")'
@@ -49,8 +165,15 @@ class Registry:
     def get(self, name: str) -> Tool[..., Any]:
         tool = self._tools.get(name)
         if tool is None:
-            raise NotFound(_nothing_called("tool", name, self._tools))
+            reason = self.why_absent(name)
+            raise NotFound(
+                f'no tool called "{name}": {reason}' if reason else _nothing_called("tool", name, self._tools)
+            )
         return tool
+
+    def why_absent(self, name: str) -> str:
+        """Why a tool that a family should have is not there; "" if none knows of it."""
+        return next(filter(None, (adapter.absent(name) for adapter in self._adapters)), "")
 
     def names(self) -> Collection[str]:
         return self._tools.keys()
@@ -87,6 +210,10 @@ class Registry:
             elif _is_function(thing):
                 self.add_function(thing)
         return module
+
+
+def _tell_left_out(foreign: Tool[..., Any], own: Tool[..., Any]) -> None:
+    log.warning("%s offers %s, which is already there at %s; it is left out", foreign.place, own.name, own.place)
 
 
 def name_of_function(function: Any) -> str:
@@ -170,11 +297,8 @@ def _cannot_import(spec: str, error: BaseException) -> SettingsInvalid:
     if isinstance(error, SyntaxError):
         place = f"{error.filename}:{error.lineno}"
     else:
-        # The deepest frame outside the import machinery and this file is where the user's code went wrong.
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith("<frozen") and frame.filename != __file__]
-        own = [frame for frame in own if "importlib" not in frame.filename] or list(frames)
-        place = f"{own[-1].filename}:{own[-1].lineno}"
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = place_in_their_code(error) or f"{last.filename}:{last.lineno}"
     text = getattr(error, "msg", None) or str(error)
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return SettingsInvalid(f'the module "{spec}" cannot be imported: {place}: {what}')

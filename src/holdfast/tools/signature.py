@@ -21,7 +21,9 @@ from holdfast.tools.annotations import (
     convert_custom,
     decoder_if_readable,
     default_for_schema,
+    is_lenient,
     schema_of,
+    softened,
     without_prose,
 )
 from holdfast.tools.call import Call
@@ -34,6 +36,8 @@ _Struct = Any  # the struct made for a tool has fields only its signature knows
 class Signature:
     """The arguments of one tool. `owner` names the tool in errors."""
 
+    lenient: tuple[str, ...] = ()  # the parameters that take what was meant
+
     def __init__(self, function: Callable[..., Any], hints: Mapping[str, Any], owner: str) -> None:
         self.owner = owner
         self.call_parameter = ""
@@ -42,6 +46,7 @@ class Signature:
         self._positional: list[str] = []
         for given in inspect.signature(function).parameters.values():
             self._add(given, hints.get(given.name, Any))
+        self.lenient = tuple(name for name, parameter in self.parameters.items() if parameter.is_lenient)
         self._one_by_one = any(parameter.alternatives for parameter in self.parameters.values())
         self._struct = self._build_struct()
         returns = hints.get("return", Any)
@@ -64,6 +69,8 @@ class Signature:
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """JSON values as the types the tool declared. What was not given is left to the function's own defaults."""
+        if self.lenient:
+            arguments = self.soften(arguments)
         if not self._one_by_one:
             try:
                 converted: _Struct = msgspec.convert(arguments, self._struct, dec_hook=convert_custom)
@@ -79,8 +86,34 @@ class Signature:
     def check(self, arguments: Mapping[str, Any], dynamic: frozenset[str] = frozenset()) -> list[Mistake]:
         """Every mistake that can be seen before the `dynamic` arguments have their values."""
         mistakes: list[Mistake] = []
-        self._validate_one_by_one(arguments, dynamic, mistakes)
+        self._validate_one_by_one(self.soften(arguments, dynamic), dynamic, mistakes)
         return mistakes
+
+    def known(self, arguments: Mapping[str, Any], dynamic: frozenset[str]) -> dict[str, Any]:
+        """Those whose values are there already, as the types the tool declared; they have been checked."""
+        return self._validate_one_by_one(self.soften(arguments, dynamic), dynamic, [])
+
+    def soften(self, arguments: Mapping[str, Any], dynamic: frozenset[str] = frozenset()) -> Mapping[str, Any]:
+        """With what was meant in the place of what was said, where a parameter declares that it may be."""
+        if not self.lenient:
+            return arguments
+        meant = dict(arguments)
+        for name in self.lenient:
+            if name in meant and name not in dynamic:
+                meant[name] = softened(self.parameters[name], meant[name])
+        return meant
+
+    def unfit(self, other: Signature) -> str:
+        """Why a call of this tool cannot be made to another with the same arguments; "" if it can."""
+        if not isinstance(other, Signature):  # pyright: ignore[reportUnnecessaryIsInstance] -- a fake takes anything
+            return ""
+        for name in self.parameters:
+            if name not in other.parameters:
+                return f"it takes no argument called {name}"
+        for name, parameter in other.parameters.items():
+            if parameter.required and (name not in self.parameters or not self.parameters[name].required):
+                return f"it needs the argument {name}, which may be missing here"
+        return ""
 
     def schema(self) -> dict[str, Any]:
         """The arguments as one JSON Schema object."""
@@ -122,7 +155,7 @@ class Signature:
         if given.kind is not given.KEYWORD_ONLY:
             self._positional.append(given.name)
         alternatives = alternatives_of(hint, f"{self.owner}: {given.name}")
-        self.parameters[given.name] = Parameter(given.name, hint, given.default, alternatives)
+        self.parameters[given.name] = Parameter(given.name, hint, given.default, alternatives, is_lenient(hint))
 
     def _build_struct(self) -> type[msgspec.Struct]:
         fields: list[Any] = []

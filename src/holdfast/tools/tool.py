@@ -13,36 +13,31 @@ import os
 import shutil
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
 
-from holdfast.core.errors import ToolError, UsageError
-from holdfast.core.failure import Category
-from holdfast.core.policy import Approval, DoubtPolicy, Effect, Retry
-from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, Verdict, running_call
+from holdfast.core.errors import InvalidCall, ToolError, UsageError
+from holdfast.core.policy import Approval, Breaker, DoubtPolicy, Effect, Retry
+from holdfast.core.resources import Resources
+from holdfast.tools.call import Call, HeldBack, running_call
+from holdfast.tools.classes import EXECUTE, Executes, parts_of
+from holdfast.tools.hooks import HOOKS, AboutHook, HealthHook, Hook, Hooked, JudgeHook, OutputInvalid, UndoHook
 from holdfast.tools.options import Options, place_of, read_options, resolve_hints
 from holdfast.tools.signature import Signature
-from holdfast.tools.threads import NeverBegan, StillRunning, pool
+from holdfast.tools.threads import pool
 from holdfast.tools.values import encode
 from holdfast.tools.wording import Mistake
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Hook = Callable[[Call, dict[str, Any]], Any]
-HookT = TypeVar("HookT", bound=Hook)
 
 
-class OutputInvalid(ToolError):
-    """The tool returned something else than it declares."""
-
-    category: Category = "logic"
-
-
-class Tool(Generic[P, R]):
+class Tool(Hooked, Generic[P, R]):
     """A function Holdfast can call as a step. Called directly, it is still that function."""
 
     def __init__(self, function: Callable[P, R], options: Options) -> None:
+        super().__init__()
         self.function = function
         self.name = options.name
         self.effect: Effect = options.effect
@@ -54,11 +49,15 @@ class Tool(Generic[P, R]):
         self.version = options.version
         self.requires = options.requires
         self.description = options.description
+        self.cost_micros = options.cost_micros
+        self.resources = options.resources
+        self.idle_timeout_s = options.idle_timeout_s
+        self.concurrency = options.concurrency
+        self.rate = options.rate
+        self.fallbacks = options.fallbacks
+        self.breaker = options.breaker
         self.is_async = inspect.iscoroutinefunction(function)
         self.place = place_of(function)
-        self._verify: Hook | None = None
-        self._reduce: Hook | None = None
-        self._refresh: Hook | None = None
         self._hints = resolve_hints(function)
         functools.update_wrapper(self, function, updated=())
 
@@ -88,11 +87,45 @@ class Tool(Generic[P, R]):
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """JSON values as the types the function declares; `InvalidCall` names every mistake."""
-        return self.signature.validate(arguments)
+        validated = self.signature.validate(arguments)
+        if self._check is not None:
+            self._check_whole(validated)
+        return validated
+
+    def _check_whole(self, validated: dict[str, Any]) -> None:
+        """What the tool itself says about arguments that are right one by one."""
+        assert self._check is not None
+        try:
+            self._check(validated)
+        except ToolError:
+            raise
+        except Exception as error:
+            raise InvalidCall(f"{self.name}: {error}") from error
+
+    def meant(self, arguments: bytes) -> bytes:
+        """The arguments with what lenient parameters make of them: that is what is shown, journaled and called."""
+        if not self.signature.lenient:
+            return arguments
+        return encode(self.signature.soften(cast("dict[str, Any]", msgspec.json.decode(arguments))))
 
     def check(self, arguments: Mapping[str, Any], dynamic: frozenset[str] = frozenset()) -> list[Mistake]:
         """Every mistake as (argument, message), leaving out the arguments whose values come later."""
-        return self.signature.check(arguments, dynamic)
+        mistakes = self.signature.check(arguments, dynamic)
+        if mistakes:
+            return mistakes
+        try:
+            if self._judge is not None:
+                self._judge(self.signature.known(arguments, dynamic), dynamic)
+            if self._check is not None and not dynamic:
+                self.validate(arguments)
+        except Exception as error:  # a judgement is the tool's own code, and its text is what is shown
+            return [self._place_in(str(error).removeprefix(f"{self.name}: "))]
+        return []
+
+    def _place_in(self, text: str) -> Mistake:
+        """`url: expected …` names its argument."""
+        name, colon, said = text.partition(": ")
+        return (name, said) if colon and name in self.signature.parameters else ("", text)
 
     def output(self, value: Any) -> bytes:
         """What the tool returned, checked against what it declares, as JSON bytes."""
@@ -144,81 +177,32 @@ class Tool(Generic[P, R]):
         try:
             function = cast("Callable[..., Any]", self.function)
             if self.is_async:
+                if call.gate is not None and not call.gate():
+                    raise HeldBack
                 return await function(*args, **kwargs)
             call.enter_thread(asyncio.get_running_loop())
-            result = await pool.run(functools.partial(function, *args, **kwargs))
+            result = await pool.run(functools.partial(_begin, call, function, args, kwargs))
             # A `def` that returns a coroutine, such as a lambda around an async function, is finished on the loop.
             return await result if inspect.isawaitable(result) else result
         finally:
             running_call.reset(token)
 
-    # ---- hooks
 
-    def verify(self, hook: HookT) -> HookT:
-        """Declare the tool's own check: did the effect of this call happen? Returns a verdict."""
-        self._verify = hook
-        return hook
+class _Make(Protocol):
+    """`@tool(…)` before a function or a class."""
 
-    def reduce(self, hook: HookT) -> HookT:
-        """Declare how to ask for less when memory or disk ran short. Returns smaller arguments."""
-        self._reduce = hook
-        return hook
-
-    def refresh(self, hook: HookT) -> HookT:
-        """Declare how to renew credentials after a refusal."""
-        self._refresh = hook
-        return hook
-
-    @property
-    def can_verify(self) -> bool:
-        return self._verify is not None
-
-    @property
-    def can_reduce(self) -> bool:
-        return self._reduce is not None
-
-    @property
-    def can_refresh(self) -> bool:
-        return self._refresh is not None
-
-    async def run_verify(self, arguments: dict[str, Any], call: Call) -> Verdict:
-        verdict = await self._run_hook(self._verify, "verify", arguments, call)
-        if not isinstance(verdict, Happened | DidNotHappen | Unknown):
-            raise OutputInvalid(
-                f"{self.name}: its verify hook returned {verdict!r}; "
-                "return Happened(output), DidNotHappen() or Unknown()"
-            )
-        return verdict
-
-    async def run_reduce(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
-        reduced = await self._run_hook(self._reduce, "reduce", arguments, call)
-        if not isinstance(reduced, dict):
-            raise OutputInvalid(
-                f"{self.name}: its reduce hook returned {reduced!r}; return the smaller arguments as a dict"
-            )
-        return cast("dict[str, Any]", reduced)
-
-    async def run_refresh(self, arguments: dict[str, Any], call: Call) -> None:
-        await self._run_hook(self._refresh, "refresh", arguments, call)
-
-    async def _run_hook(self, hook: Hook | None, kind: str, arguments: dict[str, Any], call: Call) -> Any:
-        if hook is None:
-            raise UsageError(f"{self.name} has no {kind} hook; declare one with @….{kind}")
-        token = running_call.set(call)
-        try:
-            if inspect.iscoroutinefunction(hook):
-                return await hook(call, arguments)
-            call.enter_thread(asyncio.get_running_loop())
-            try:
-                return await pool.run(functools.partial(hook, call, arguments))
-            except (NeverBegan, StillRunning):
-                raise asyncio.CancelledError from None
-        finally:
-            running_call.reset(token)
+    @overload
+    def __call__(self, made_of: type[Executes[P, R]], /) -> Tool[P, R]: ...
+    @overload
+    def __call__(self, made_of: Executes[P, R], /) -> Tool[P, R]: ...
+    @overload
+    def __call__(self, made_of: Callable[P, R], /) -> Tool[P, R]: ...
 
 
 @overload
-def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+def tool(made_of: type[Executes[P, R]], /) -> Tool[P, R]: ...
+@overload
+def tool(made_of: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
     *,
@@ -229,30 +213,53 @@ def tool(
     in_doubt: DoubtPolicy = "ask",
     approval: bool | str | Approval | None = None,
     cache: float | str | None = None,
+    cost: float | None = None,
+    resources: Resources | Mapping[str, Any] | None = None,
+    idle_timeout: float | str | None = None,
+    concurrency: int | None = None,
+    rate: str | None = None,
+    fallbacks: Sequence[str] = (),
+    breaker: bool | Breaker = True,
     version: str = "1",
     requires: Sequence[str] = (),
     description: str | None = None,
+    validate: AboutHook | None = None,
+    judge: JudgeHook | None = None,
+    estimate: AboutHook | None = None,
+    health: HealthHook | None = None,
     verify: Hook | None = None,
     reduce: Hook | None = None,
     refresh: Hook | None = None,
-) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
-def tool(function: Callable[..., Any] | None = None, /, **declared: Any) -> Any:
-    """Make a function a tool. Without a declared effect it counts as `once`: never run again silently."""
-    if function is not None:
-        return _make(function, declared)
+    undo: UndoHook | None = None,
+) -> _Make: ...
+def tool(made_of: Any = None, /, **declared: Any) -> Any:
+    """Make a function or a class a tool. Without a declared effect it counts as `once`: never run again silently."""
+    if made_of is not None:
+        return _make(made_of, declared)
     return functools.partial(_make, declared=declared)
 
 
-def _make(function: Callable[..., Any], declared: dict[str, Any]) -> Tool[..., Any]:
-    if not callable(function) or isinstance(function, type | Tool):
-        raise UsageError(f"@tool is for functions, not for {function!r}")
+def _make(made_of: Any, declared: dict[str, Any]) -> Tool[..., Any]:
     given = dict(declared)
-    hooks = {kind: given.pop(kind, None) for kind in ("verify", "reduce", "refresh")}
-    made = Tool(function, read_options(function, given))
+    hooks = {kind: hook for kind in HOOKS if (hook := given.pop(kind, None)) is not None}
+    function = made_of
+    if isinstance(made_of, Tool):
+        raise UsageError(f"@tool is for functions and classes, not for {made_of!r}")
+    if isinstance(made_of, type) or hasattr(cast("object", made_of), EXECUTE) or not callable(made_of):
+        function, name, description, own = parts_of(made_of)
+        given = {"name": name, "description": description or None, **given}
+        hooks = {**own, **hooks}
+    made: Tool[..., Any] = Tool(function, read_options(function, given))
     for kind, hook in hooks.items():
-        if hook is not None:
-            getattr(made, kind)(hook)
+        made.declare(kind, hook)
     return made
+
+
+def _begin(call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """In the thread: it may have waited for one."""
+    if call.gate is not None and not call.gate():
+        raise HeldBack
+    return function(*args, **kwargs)
 
 
 def _split_positional(names: tuple[str, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -124,7 +124,7 @@ def _refuse(value: Any) -> NoReturn:
     if isinstance(value, bytes | bytearray | memoryview):
         raise TypeError("bytes cannot be journaled; decode them to text, or write them to a file and return its path")
     raise TypeError(
-        f"a {type(value).__qualname__} cannot be written as JSON; "
+        f"{_a(type(value).__qualname__)} cannot be written as JSON; "
         "return builtins, a dataclass, a TypedDict, or a msgspec or pydantic type"
     )
 
@@ -169,3 +169,7 @@ def _is_broken(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def _a(word: str) -> str:
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.core.suggest import describe_value
+from holdfast.core.suggest import describe_value, did_you_mean
 from holdfast.tools.annotations import Parameter, convert_custom, type_name, union_members
 
 Mistake = tuple[str, str]  # the argument (and the place inside it), and what is wrong with it
@@ -58,30 +58,73 @@ def convert_or_explain(parameter: Parameter, value: Any, mistakes: list[Mistake]
 
 
 def _mistake(parameter: Parameter, value: Any, error: str) -> Mistake:
+    return explained(parameter.name, parameter.type, value, error)
+
+
+def explained(name: str, hint: Any, value: Any, error: str) -> Mistake:
     """msgspec's message in the house's words: `Expected `str`, got `int` - at `$.a[0]`` names types, not values."""
     match = _AT.match(error)
     text, place = (match["text"], (match["place"] or "")) if match else (error, "")
-    inside = place.removeprefix("key in ").removeprefix("$")
-    where = parameter.name + inside
-    culprit = _value_at(value, inside)
+    inside, hint, culprit = _followed(hint, value, place.removeprefix("key in ").removeprefix("$"))
+    where = name + inside
     if expected := _EXPECTED.match(text):
         rest = "" if expected["rest"].startswith(", got") else expected["rest"]
         return where, f"expected {_kinds_in_words(expected['kind'])}{rest}, got {describe_value(culprit)}"
-    if text.startswith("Invalid enum value") and not inside:
-        return where, f"expected {type_in_words(parameter.type)}, got {describe_value(culprit)}"
+    if text.startswith("Invalid enum value"):
+        near = did_you_mean(culprit, _options(hint)) if isinstance(culprit, str) else ""
+        return where, f"expected {type_in_words(hint)}, got {describe_value(culprit)}{near}"
     if missing := re.match(r"Object missing required field `(.+)`", text):
         return f"{where}.{missing[1]}", "is missing"
+    if unknown := re.match(r"Object contains unknown field `(.+)`", text):
+        kinds = [kind for kind in (hint, *union_members(hint)) if hasattr(kind, "__struct_fields__")]
+        names = [field for kind in kinds for field in kind.__struct_fields__]
+        near = did_you_mean(unknown[1], names) or (f"; there are: {', '.join(sorted(names))}" if names else "")
+        return f"{where}.{unknown[1]}", f"no such name{near}"
     return where, f"{text[:1].lower()}{text[1:]}, got {describe_value(culprit)}" if text.startswith("Invalid") else text
 
 
-def _value_at(value: Any, place: str) -> Any:
-    """Follow msgspec's place; `[...]` means "some value of this mapping", where the mapping is the best we can show."""
-    for name, index in re.findall(r"\.([^.\[\]]+)|\[([^\]]*)\]", place):
+def _followed(hint: Any, value: Any, place: str) -> tuple[str, Any, Any]:
+    """msgspec's place as one that can be found, with the type and the value that are there.
+
+    `[...]` means "some value of this mapping": the first that does not fit is meant.
+    """
+    shown = ""
+    for named, index in re.findall(r"\.([^.\[\]]+)|\[([^\]]*)\]", place):
+        name = named
+        inner = _type_inside(hint, name)
         try:
+            if index == "...":
+                name = next(key for key, item in value.items() if not _fits(item, inner))
             value = value[name] if name else value[int(index)]
-        except (KeyError, IndexError, TypeError, ValueError):
-            break
-    return value
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration):
+            return shown + (f".{name}" if name else f"[{index}]"), inner, value
+        hint = inner
+        shown += f".{name}" if name else f"[{index}]"
+    return shown, hint, value
+
+
+def _type_inside(hint: Any, name: str) -> Any:
+    """Of a field of a struct, or of what a list or a mapping holds; Any if nobody knows."""
+    for kind in (hint, *union_members(hint)):
+        if name and name in getattr(kind, "__struct_fields__", ()):
+            return typing.get_type_hints(kind, include_extras=True)[name]
+        held = [one for one in typing.get_args(kind) if one is not ...]
+        if held and isinstance(typing.get_origin(kind), type) and not union_members(kind):
+            return held[-1]
+    return Any
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    try:
+        msgspec.convert(value, hint, dec_hook=convert_custom)
+    except (msgspec.ValidationError, TypeError):
+        return False
+    return True
+
+
+def _options(hint: Any) -> list[str]:
+    kinds = [kind for kind in (hint, *union_members(hint)) if typing.get_origin(kind) is Literal]
+    return [option for kind in kinds for option in typing.get_args(kind) if isinstance(option, str)]
 
 
 def _kinds_in_words(kinds: str) -> str:

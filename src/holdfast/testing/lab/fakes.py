@@ -22,7 +22,8 @@ from holdfast.core.suggest import did_you_mean
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.steps import StandIn
 from holdfast.tools.call import Call, DidNotHappen, Happened, Verdict
-from holdfast.tools.tool import OutputInvalid, Tool, tool
+from holdfast.tools.hooks import OutputInvalid
+from holdfast.tools.tool import Tool, tool
 from holdfast.tools.wording import Mistake
 
 Raises = BaseException | type[BaseException]
@@ -194,8 +195,10 @@ class _AnyArguments:
 
     call_parameter = ""
     positional_only: tuple[str, ...] = ()
+    lenient: tuple[str, ...] = ()
     return_type = Any
     return_decoder = None
+    lenient: tuple[str, ...] = ()
 
     def __init__(self, owner: str) -> None:
         self._owner = owner

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import NotFound
+from holdfast.programs.documents import PLAN_ENDINGS
 from holdfast.programs.function import Function
-from holdfast.programs.prepare import PLAN_ENDINGS, Preparer, Subject
+from holdfast.programs.prepare import Preparer, Subject
 
 
 class LabPreparer(Preparer):

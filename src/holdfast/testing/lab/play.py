@@ -259,4 +259,6 @@ def _delayed(given: Any) -> tuple[float, Any]:
 
 
 def _about(request: Request, said: Said) -> Said:
+    if said.verb == "budget":
+        return said  # it is about the whole execution
     return msgspec.structs.replace(said, arguments={**said.arguments, "step": request.id})

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
+from holdfast.core.budget import read_usd
 from holdfast.core.durations import parse_duration
 from holdfast.core.errors import UsageError
 from holdfast.core.suggest import did_you_mean
@@ -67,9 +68,11 @@ def as_answer(request: ev.Request, given: Any) -> Said:
             return approve() if given else deny()
         case "question", _ if not isinstance(given, Said):
             return Said(verb="answer", arguments={"data": raw(given)})
-        case "correction" | "doubt", Said(verb="resolve"):
+        case "budget", int() | float() if not isinstance(given, bool):
+            return Said(verb="budget", arguments={"add_micros": read_usd(given)})
+        case "correction" | "doubt" | "budget", Said(verb="resolve"):
             return given
-        case "correction" | "doubt", str() if given in request.remedies:
+        case "correction" | "doubt" | "budget", str() if given in request.remedies:
             return resolve(given)
         case _:
             raise LabError(_misfit(request, given))
@@ -77,6 +80,8 @@ def as_answer(request: ev.Request, given: Any) -> Said:
 
 def _misfit(request: ev.Request, given: Any) -> str:
     wanted = {"approval": "True or False", "question": "a value"}
+    if request.kind == "budget":
+        wanted["budget"] = f"how many dollars more, or one of {', '.join(request.remedies)}"
     said = wanted.get(request.kind) or f"one of {', '.join(request.remedies)}"
     kind = f"an {request.kind}" if request.kind == "approval" else f"a {request.kind}"
     told = f"lab.{given.verb}(…)" if isinstance(given, Said) else repr(given)

@@ -29,6 +29,7 @@ from holdfast.testing.lab.loop import ExactDeadlines, LabLoop, LabProcess, Threa
 from holdfast.testing.lab.place import LabPreparer
 from holdfast.testing.lab.points import Crashes
 from holdfast.testing.lab.steps import AnyTool, StandIn, WatchedKind
+from holdfast.testing.lab.vault import LabVault
 from holdfast.testing.virtual import VirtualClock
 from holdfast.tools.call import Call
 from holdfast.tools.registry import Registry
@@ -249,6 +250,10 @@ class Host:
 
 
 class LabEngine(AssembledEngine):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.services.secrets = LabVault()
+
     def look_beside(self, folder: Path | None) -> None:
         """Plan files are looked for in a test's folder first."""
         services = self.services

@@ -9,15 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 
 import msgspec
 
 from holdfast.core import events as ev
 from holdfast.journal.codec import decode
-from holdfast.journal.store import Claim, Entry, NewExecution, Write, Written
+from holdfast.journal.store import Claim, Entry, Mark, NewExecution, Write, Written
 from holdfast.testing.simulator import Scenario, Violation, draw, judge, play, shrink
 from holdfast.testing.simulator.history import Committed
+from holdfast.testing.simulator.many import Progress, judged, replay_command
 
 
 def main(arguments: list[str]) -> int:
@@ -93,6 +93,8 @@ def _written(write: Write, result: Written) -> str:
             return f"{refused}…{whose[-4:]} {', '.join(events) or 'nothing new'}"
         case Claim():
             return f"{refused}…{write.execution_id[-4:]} claimed at epoch {result.epoch}"
+        case Mark():
+            return f"{refused}marked {write.key}"
         case _:
             return f"{refused}…{write.execution_id[-4:]} command {write.verb} {write.id}"
 
@@ -101,30 +103,16 @@ def _event(event: ev.Event) -> str:
     return f"{ev.name_of(event)} {getattr(event, 'path', '')}".rstrip()
 
 
-def judge_seed(seed: int) -> tuple[int, list[str], float]:
-    played = play(draw(seed))
-    return seed, [str(violation) for violation in judge(played)], played.seconds
-
-
 def _many(seeds: range, jobs: int) -> int:
     failed = 0
-    for seed, violations, _ in judged(seeds, jobs):
-        if violations:
+    progress = Progress(len(seeds), lambda line: print(line, file=sys.stderr, flush=True))
+    for verdict in judged(seeds, jobs):
+        progress.saw(verdict)
+        if verdict.violations:
             failed += 1
-            print(f"seed {seed} violates {violations[0]}\n  replay: {replay_command(seed)}")
+            print(f"seed {verdict.seed} violates {verdict.violations[0]}\n  replay: {replay_command(verdict.seed)}")
     print(f"{len(seeds)} histories, {failed} with violations")
     return 1 if failed else 0
-
-
-def judged(seeds: range, jobs: int = 1) -> Iterable[tuple[int, list[str], float]]:
-    if jobs <= 1:
-        return map(judge_seed, seeds)
-    with ProcessPoolExecutor(jobs) as pool:
-        return list(pool.map(judge_seed, seeds, chunksize=20))
-
-
-def replay_command(seed: int) -> str:
-    return f"python -m holdfast.testing.simulator --seed {seed}"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from holdfast.core import events as ev
 from holdfast.core.lifecycle import ENDS
 from holdfast.testing.simulator.case import Case, Check
-from holdfast.testing.simulator.history import Fault, LeftAlone
+from holdfast.testing.simulator.history import CutShort, Fault, LeftAlone
+from holdfast.testing.simulator.scenario import DEATHS
 from holdfast.testing.simulator.witness import Fact, Story
 
 IDLE_US = 20_000_000  # what has had a reason to move for so long, and has not, does not move
@@ -32,9 +33,17 @@ _PASSED: dict[type[ev.Event], str] = {
 }
 
 
+def every_history_comes_to_an_end(case: Case) -> Iterator[str]:
+    """Nobody turns in circles: a history that does is cut short after a number of turns, and nothing more is asked."""
+    for line in case.played.history.of(CutShort):
+        yield f"it was cut short after {line.turns:,} turns, {line.at_us / 1e6:.3f} s after it began"
+
+
 def everything_ends_once_nothing_breaks(case: Case) -> Iterator[str]:
     """Every execution that can progress does: none is stuck after the faults have stopped."""
     for story in case.told.stories.values():
+        if story.deleted_us is not None:
+            continue
         head = case.played.store.head_of(story.id)
         if head.status not in ENDS:
             why = f", set aside: {head.quarantined}" if head.quarantined else ""
@@ -46,10 +55,12 @@ def what_can_go_on_does_without_a_person(case: Case) -> Iterator[str]:
     """Before anybody lifts a finger: what waits for something that has come, or for a time that has, has moved."""
     for line in case.played.history.of(LeftAlone):
         faults = [fault for fault in case.played.history.of(Fault) if fault.at_us > line.at_us - 2 * IDLE_US]
-        if any(fault.text == "died" and fault.at_us <= line.at_us for fault in faults):
+        if any(fault.kind in DEATHS and fault.at_us <= line.at_us for fault in faults):
             continue  # somebody may be about to take it up
         for story in case.told.stories.values():
             facts = [fact for fact in story.facts if fact.at_us <= line.at_us]
+            if story.is_held(line.at_us):
+                continue
             if facts and facts[-1].at_us < line.at_us - IDLE_US and not story.head.concurrency_key:
                 why = _could_move(case, story, facts, line.at_us)
                 if why:
@@ -91,7 +102,7 @@ def _has_come(case: Case, story: Story, facts: list[Fact], reason: ev.Reason, at
             child = case.told.stories.get(reason.name)
             end = child.end() if child is not None else None
             return end is not None and end.at_us < at_us - IDLE_US
-        case "approval" | "answer" | "correction" | "doubt":
+        case "approval" | "answer" | "correction" | "doubt" | "budget":
             return any(isinstance(event, _DECIDED) and event.request_id == reason.name for event in events)
         case _:
             return False
@@ -130,6 +141,7 @@ def what_is_said_to_a_parent_reaches_its_children(case: Case) -> Iterator[str]:
 
 
 CHECKS: tuple[Check, ...] = (
+    every_history_comes_to_an_end,
     everything_ends_once_nothing_breaks,
     what_can_go_on_does_without_a_person,
     each_status_is_entered_by_one_kind_of_event,

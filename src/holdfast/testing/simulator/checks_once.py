@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from holdfast.core import events as ev
 from holdfast.testing.simulator.case import Case, Check
-from holdfast.testing.simulator.history import Called
+from holdfast.testing.simulator.history import Called, Filed
 from holdfast.testing.simulator.visits import CERTAIN
 from holdfast.testing.simulator.witness import Fact, Story
 
@@ -73,6 +73,8 @@ def _tries(case: Case, story: Story, path: str) -> list[Called]:
     if origin is None:
         return own
     born_us = story.facts[0].at_us
+    if story.created.hold:  # a copy from a file: it cannot know what its origin did after that was made
+        born_us = min(line.at_us for line in case.played.history.of(Filed) if line.execution_id == origin.id)
     before = [call for call in _tries(case, case.told.stories[origin.id], path) if call.at_us < born_us]
     return [*before[-1:], *own]
 

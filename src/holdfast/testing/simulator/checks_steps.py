@@ -31,6 +31,19 @@ def a_completed_step_never_runs_again(case: Case) -> Iterator[str]:
             yield f"{story.id} {call.path}: called at {call.at_us} µs, and had ended with event {ended[0].seq}"
 
 
+def a_step_has_one_outcome(case: Case) -> Iterator[str]:
+    """However often its tool answers, and by whatever way, a step ends once, and so does each of its attempts."""
+    for story in case.told.stories.values():
+        ends = Counter(event.path for _, event in story.events(ev.StepCompleted, ev.StepFailed, ev.StepSkipped))
+        yield from (f"{story.id} {path}: ended {count} times" for path, count in ends.items() if count > 1)
+        last: dict[str, int] = {}
+        for fact, event in story.events(ev.StepStarted, ev.StepCompleted, ev.StepRetrying, ev.StepInterrupted):
+            if isinstance(event, ev.StepStarted):
+                last[event.path] = event.attempt
+            elif event.attempt != last.get(event.path, event.attempt):
+                yield f"{story.id} {event.path}: event {fact.seq} is of attempt {event.attempt}, which was over"
+
+
 def each_attempt_calls_its_tool_once(case: Case) -> Iterator[str]:
     """Only reads may be called again under the same number: their start may have been lost with the process."""
     for (execution_id, path), calls in case.told.calls.items():
@@ -77,7 +90,7 @@ def nothing_begins_after_the_end(case: Case) -> Iterator[str]:
         if end is None or end.at_us >= call.at_us:
             continue
         knows = end.process == call.process or any(
-            hold.process == call.process and hold.from_us >= end.at_us for hold in story.holds
+            hold.process == call.process and end.at_us <= hold.from_us <= call.at_us for hold in story.holds
         )
         if knows:
             yield f"{story.id} {call.path}: called at {call.at_us} µs, after the end at {end.at_us} µs"
@@ -131,13 +144,15 @@ def a_replay_sees_what_was_recorded(case: Case) -> Iterator[str]:
         if end is not None and isinstance(end.event, ev.TaskCompleted):
             done = {event.path for _, event in story.events(ev.StepCompleted, ev.StepSkipped)}
             seen = (line for line in case.played.history.of(Saw) if line.execution_id == story.id)
+            begun_us = next(hold.from_us for hold in story.holds if hold.epoch == end.epoch)  # before, it may have lost
             for line in seen:
-                if line.process == end.process and line.path not in done and line.at_us <= end.at_us:
+                if line.process == end.process and line.path not in done and begun_us <= line.at_us <= end.at_us:
                     yield f"{story.id} {line.path}: the program was given {line.output!r}, and nothing was recorded"
 
 
 CHECKS: tuple[Check, ...] = (
     a_completed_step_never_runs_again,
+    a_step_has_one_outcome,
     each_attempt_calls_its_tool_once,
     intents_are_durable_before_effects,
     keys_are_one_per_step,

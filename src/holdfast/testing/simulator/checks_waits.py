@@ -93,10 +93,12 @@ def nothing_is_early(case: Case) -> Iterator[str]:
                     due[fact.event.request.id] = fact.event.request.expires_at
                 case ev.TaskPaused() if fact.event.until is not None:
                     due["pause"] = fact.event.until
-                case _:
+                case _ if fact.seq > story.born:  # what a fork copied came in time, or not, where it happened
                     name = _acts(story, fact)
                     if name in due and case.latest_us(fact.process, fact.at_us) < due.pop(name):
                         yield f"{story.id}: event {fact.seq} {ev.name_of(fact.event)} {name} came before its time"
+                case _:
+                    pass
 
 
 def _acts(story: Story, fact: Fact) -> str:

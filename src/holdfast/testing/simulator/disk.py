@@ -21,7 +21,7 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.journal.codec import Row
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Head, Query, Stored, Write, Written
-from holdfast.testing.simulator.history import Committed, History
+from holdfast.testing.simulator.history import Committed, Deleted, Fault, Held, History, Reopened
 from holdfast.testing.simulator.processes import Process
 
 T = TypeVar("T")
@@ -30,6 +30,7 @@ T = TypeVar("T")
 class DiskWeather(msgspec.Struct, kw_only=True):
     """How a process's disk does right now. Chances are per operation."""
 
+    kind: str = ""  # what is wrong with it
     commit_s: float = 0.002
     read_s: float = 0.0005
     lost_before: float = 0.0  # fails, and nothing was written
@@ -57,19 +58,28 @@ class SimulatedStore:
     async def commit(self, writes: Sequence[Write]) -> list[Written]:
         await self._travel(self.weather.commit_s)
         if self._dice.random() < self.weather.lost_before:
+            self._strike("nothing was written")
             raise StoreUnavailable("simulated: the disk failed, nothing was written")
         if self._dice.random() < self.weather.late:
             # Outside of the process: a server finishes what it was told, even if whoever told it is dead.
             self._loop.call_later(self._dice.random() * 3, self._arrive_late, list(writes), context=Context())
+            self._strike("it will be written")
             raise StoreUnavailable("simulated: the connection broke while it was written")
         results = await self._shared.commit(writes)
         line = Committed(at_us=self._now_us(), process=self._process.name, writes=list(writes), results=results)
         self._history.write(line)
         await self._travel(self.weather.commit_s)
         if self._dice.random() < self.weather.lost_after:
+            self._strike("it was written")
             raise StoreUnavailable("simulated: the disk failed after writing")
+        if self.weather.commit_s > FAIR.commit_s:
+            self._strike("it took long")
         line.acknowledged_us = self._now_us()
         return results
+
+    def _strike(self, text: str) -> None:
+        line = Fault(at_us=self._now_us(), process=self._process.name, kind=self.weather.kind, text=text)
+        self._history.write(line)
 
     def _arrive_late(self, writes: list[Write]) -> None:
         self._loop.create_task(self._write_late(writes))
@@ -82,6 +92,36 @@ class SimulatedStore:
         await self._travel(self.weather.commit_s)
         await self._shared.quarantine(execution_id, why)
 
+    async def delete(self, execution_ids: Sequence[str]) -> list[str]:
+        await self._travel(self.weather.commit_s)
+        if self._dice.random() < self.weather.lost_before:
+            self._strike("nothing was deleted")
+            raise StoreUnavailable("simulated: the disk failed, nothing was deleted")
+        gone = await self._shared.delete(execution_ids)
+        wanted = list(execution_ids)
+        line = Deleted(at_us=self._now_us(), process=self._process.name, execution_ids=gone, wanted=wanted)
+        self._history.write(line)
+        await self._travel(self.weather.commit_s)
+        return gone
+
+    async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
+        return await self._read(lambda: self._shared.doomed(execution_ids))
+
+    async def deleted(self) -> list[str]:
+        return await self._read(self._shared.deleted)
+
+    async def forget(self, execution_ids: Sequence[str]) -> None:
+        await self._travel(self.weather.commit_s)
+        await self._shared.forget(execution_ids)
+
+    async def hold(self, execution_ids: Sequence[str], why: str, *, unless_driven: Sequence[str] | None = None) -> None:
+        await self._travel(self.weather.commit_s)
+        await self._shared.hold(execution_ids, why, unless_driven=unless_driven)
+        heads = {head.id: head for head in self._shared.all_heads()}
+        held = [one for one in execution_ids if one in heads and heads[one].held == why]
+        line = Held(at_us=self._now_us(), process=self._process.name, execution_ids=held, why=why)
+        self._history.write(line)
+
     def _now_us(self) -> int:
         return round(self._loop.time() * 1e6)
 
@@ -90,6 +130,7 @@ class SimulatedStore:
     async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
         await self._travel(self.weather.read_s)
         if self._dice.random() < self.weather.read_fails:
+            self._strike("nothing was read")
             raise StoreUnavailable("simulated: the disk cannot be read")
         return await read()
 
@@ -99,7 +140,17 @@ class SimulatedStore:
         await asyncio.sleep(self._dice.random() * 2 * typical_s)
 
     async def load(self, execution_id: str) -> Stored:
-        return await self._read(lambda: self._shared.load(execution_id))
+        stored = await self._read(lambda: self._shared.load(execution_id))
+        if stored.snapshot is not None:
+            line = Reopened(
+                at_us=self._now_us(),
+                process=self._process.name,
+                execution_id=execution_id,
+                snapshot_seq=stored.snapshot.seq,
+                events=len(stored.rows),
+            )
+            self._history.write(line)
+        return stored
 
     async def events(self, execution_id: str, after: int, limit: int) -> tuple[bytes, list[Row]]:
         return await self._read(lambda: self._shared.events(execution_id, after, limit))
@@ -112,6 +163,9 @@ class SimulatedStore:
 
     async def heads(self, query: Query) -> list[Head]:
         return await self._read(lambda: self._shared.heads(query))
+
+    async def count(self, query: Query) -> int:
+        return await self._read(lambda: self._shared.count(query))
 
     async def drivers(self) -> list[str]:
         return await self._read(self._shared.drivers)
@@ -131,8 +185,8 @@ class SimulatedStore:
     async def answer(self, command_id: str) -> Answer | None:
         return await self._read(lambda: self._shared.answer(command_id))
 
-    async def pending(self, execution_ids: Sequence[str] | None = None) -> list[Command]:
-        return await self._read(lambda: self._shared.pending(execution_ids))
+    async def pending(self, execution_ids: Sequence[str] | None = None, *, after: str = "") -> list[Command]:
+        return await self._read(lambda: self._shared.pending(execution_ids, after=after))
 
     def changes(self) -> int:
         return self._shared.changes()

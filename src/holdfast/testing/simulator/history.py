@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.commands import Answer
 from holdfast.journal.store import Write, Written
 
-Phase = Literal["called", "happened", "answered", "raised", "cut", "verified"]
+Phase = Literal["called", "happened", "spent", "answered", "delivered", "talked_on", "raised", "cut", "verified"]
 Tells = Literal["", "nothing", "known", "unknown"]
 
 
@@ -30,11 +30,41 @@ class Committed(Line, tag="committed"):
     acknowledged_us: int | None = None
 
 
+class Deleted(Line, tag="deleted"):
+    """Executions were deleted for good: these of those that somebody wanted to be rid of."""
+
+    execution_ids: list[str]
+    wanted: list[str]
+
+
+class Filed(Line, tag="filed"):
+    """Somebody begins to write an execution into a file; what it does from now on need not be known there."""
+
+    execution_id: str
+
+
+class Held(Line, tag="held"):
+    """From now on nobody may drive these; without a reason, from now on somebody may again."""
+
+    execution_ids: list[str]
+    why: str
+
+
+class Reopened(Line, tag="reopened"):
+    """A journal was read from a snapshot at this number, and the events after it."""
+
+    execution_id: str
+    snapshot_seq: int
+    events: int
+
+
 class Called(Line, tag="tool"):
-    """A moment of a tool call: it began, its effect happened in the world, it answered, raised or was cut off.
+    """A moment of a tool call: it began, its effect happened in the world, it answered, raised or was cut off; or its
+    answer was delivered by another way.
 
     `ending` is the call's fate, and `tells` what whoever hears of a raised error may conclude from it: this is the
-    truth, whatever the engine makes of it. `notes` is what the attempt was handed, `value` what it was called with.
+    truth, whatever the engine makes of it. `notes` is what the attempt was handed, `value` what it was called with, or
+    what it spent, in micro-dollars.
     """
 
     phase: Phase
@@ -93,7 +123,10 @@ class Returned(Line, tag="returned"):
 
 
 class Fault(Line, tag="fault"):
-    text: str
+    """Something broke: written down when it strikes, and not when it is planned."""
+
+    kind: str
+    text: str = ""
 
 
 class ClockSet(Line, tag="clock"):
@@ -108,13 +141,22 @@ class LeftAlone(Line, tag="left_alone"):
     for_s: float
 
 
+class CutShort(Line, tag="cut_short"):
+    """The history took so many turns that it would never have ended. It has no end, and nothing else is said of it."""
+
+    turns: int
+
+
 class Trouble(Line, tag="trouble"):
     """Something that should not be seen at all: an error that escaped, a log message of the engine about itself."""
 
     text: str
 
 
-AnyLine = Committed | Called | Saw | Watched | Ordered | HandedIn | Returned | Fault | ClockSet | LeftAlone | Trouble
+AnyLine = (
+    Committed | Deleted | Filed | Held | Reopened | Called | Saw | Watched | Ordered | HandedIn | Returned
+    | Fault | ClockSet | LeftAlone | CutShort | Trouble
+)  # fmt: skip
 
 
 class History:

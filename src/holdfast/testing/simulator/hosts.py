@@ -20,8 +20,6 @@ from holdfast.testing.simulator.world import Toolbox, World
 from holdfast.testing.virtual import VirtualClock
 from holdfast.tools.registry import Registry
 
-PACE = Pace(look_s=0.1, sweep_changed_s=0.2, sweep_s=0.5)
-
 
 class Common:
     """What all machines share."""
@@ -51,6 +49,7 @@ class Host:
         self.liveness: SimulatedLiveness
         self.engine: AssembledEngine
         self.is_up = False
+        self._dies_of = ""
 
     def boot(self) -> None:
         common = self._common
@@ -85,7 +84,7 @@ class Host:
                 interrupt_grace_s=2.0,
                 drain_s=2.0,
             ),
-            pace=PACE,
+            pace=Pace(look_s=0.1, sweep_changed_s=0.2, sweep_s=0.5, snapshot_events_min=scenario.snapshot_events_min),
         )
         await self.engine.open()
         self.is_up = True
@@ -103,19 +102,31 @@ class Host:
 
     def _down(self) -> None:
         self.is_up = False
-        self.note("died")
+        self.note(self._dies_of, "died")
         self.died.set()
 
-    def note(self, text: str) -> None:
-        self._common.history.write(Fault(at_us=self._common.now_us(), process=self.process.name, text=text))
+    def note(self, kind: str, text: str = "") -> None:
+        line = Fault(at_us=self._common.now_us(), process=self.process.name, kind=kind, text=text)
+        self._common.history.write(line)
 
-    def kill(self, turns: int) -> None:
-        self.note(f"is killed in {turns} turns")
-        self.process.kill_in(turns)
+    def kill(self, kind: str, turns: int = 0) -> None:
+        """Let its process die, at once or after some turns more."""
+        self._dies_of = kind
+        if turns:
+            self.process.kill_in(turns)
+        else:
+            self.process.kill()
 
-    def weather(self, **changes: Any) -> None:
-        self.note(f"disk: {changes}")
-        self.store.weather = msgspec.structs.replace(FAIR, **changes)
+    def freeze(self) -> None:
+        self.note("frozen")
+        self.process.freeze()
+
+    def thaw(self, kind: str) -> None:
+        if missed := self.process.thaw():
+            self.note(kind, f"missed {missed} turns")
+
+    def weather(self, kind: str, **changes: Any) -> None:
+        self.store.weather = msgspec.structs.replace(FAIR, kind=kind, **changes)
 
     def fair_weather(self) -> None:
         self.store.weather = DiskWeather()

@@ -18,7 +18,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.engine import Engine
 from holdfast.journal.store import Head, Query
-from holdfast.testing.simulator.history import HandedIn, Ordered, Returned, Trouble, Watched
+from holdfast.testing.simulator.history import Called, HandedIn, Ordered, Returned, Trouble, Watched
 from holdfast.testing.simulator.hosts import Common, Host
 from holdfast.testing.simulator.programs import EVENTS
 from holdfast.testing.simulator.scenario import Order, Task
@@ -39,6 +39,7 @@ class People:
         self._ids: dict[int, str] = {}
         self._said = 0
         self.errands: list[asyncio.Task[Any]] = []
+        common.world.deliver = self.deliver
 
     def aside(self, work: Any) -> None:
         self.errands.append(self._loop.create_task(work))
@@ -79,8 +80,8 @@ class People:
             program, inputs = (task.plan, {}) if task.plan is not None else ("play", {"script": task.script})
             key = f"task-{task.number}"
             run = await host.engine.start(
-                program or {}, inputs=inputs, key=key, title=key, owner="client", hold=task.hold
-            )
+                program or {}, inputs=inputs, key=key, title=key, owner="client", hold=task.hold, budget=task.budget
+            )  # fmt: skip
             self._write(HandedIn(at_us=self._now_us(), process=host.process.name, key=key, execution_id=run.id))
             self._ids[task.number] = run.id
             self._common.world.titles[run.id] = key
@@ -185,13 +186,23 @@ class People:
 
         await self.insist(say, first)
 
+    def deliver(self, answer: Called) -> None:
+        """A tool's answer, as the outcome of its step: `resolve` is the one other way in that takes an outcome."""
+
+        async def arguments(_: Engine) -> dict[str, Any]:
+            data = msgspec.Raw(msgspec.json.encode(answer.output))
+            return {"step": answer.path, "remedy": "done", "data": data}
+
+        command_id = f"tool-{answer.key}#{answer.attempt}"
+        self.aside(self._say(answer.execution_id, "resolve", command_id, arguments, answer.attempt))
+
     # ---- the patient person -------------------------------------------------------------------------------------
 
     async def attend(self, head: Head, state: Execution) -> None:
         """Whatever an execution wants of a person, it gets."""
         for asked in list(state.open_requests()):
             verb, words = self._reply(head.id, asked.request, state)
-            await self._person(head.id, verb, step=asked.request.id, **words)
+            await self._person(head.id, verb, **words)
         if head.status in ("paused", "interrupted") or (head.status == "queued" and state.facts().hold):
             await self._person(head.id, "resume")
         for reason in head.reasons:
@@ -199,17 +210,24 @@ class People:
                 await self._person(head.id, "send", name=reason.name)
 
     def _reply(self, execution_id: str, request: ev.Request, state: Execution) -> tuple[str, dict[str, Any]]:
+        verb, words = self._answer(execution_id, request, state)
+        return verb, words if verb == "budget" else {"step": request.id, **words}
+
+    def _answer(self, execution_id: str, request: ev.Request, state: Execution) -> tuple[str, dict[str, Any]]:
         dice = Random(f"{self._common.scenario.seed}/{state.title}/{request.id}")
         match request.kind:
             case "approval":
                 return ("approve", _edits(request, dice)) if dice.random() < 0.8 else ("deny", {})
             case "question":
                 return "answer", {"data": msgspec.Raw(b"42")}
-            case "doubt" if dice.random() < 0.6:  # somebody who looks before they speak
+            case "budget" if dice.random() < 0.7:
+                over = max(0, -(state.spend.room() or 0))  # a child that was there before the limit may have spent more
+                return "budget", {"add_micros": over + dice.choice((60_000, 1_000_000))}
+            case "doubt" if dice.random() < 0.3:  # somebody who looks before they speak
                 truth = self._common.world.truth(f"{execution_id}:{request.path}")
                 return "resolve", {"remedy": "done" if isinstance(truth, Happened) else "again"}
             case _:
-                remedy = dice.choice(request.remedies)
+                remedy = _remedy(request, dice)
                 tired = len(state.steps[request.path].attempts) >= AGAIN_MAX
                 return "resolve", {"remedy": "fail" if tired and remedy == "again" else remedy}
 
@@ -237,6 +255,8 @@ async def _arguments(engine: Engine, execution_id: str, verb: str, dice: Random)
     """What a client would say with this verb right now."""
     if verb == "send":
         return {"name": EVENTS[0], "data": msgspec.Raw(b'"early"')}
+    if verb == "budget":
+        return dice.choice(({"add_micros": 30_000}, {"limit_micros": 50_000}, {"limit_micros": 500_000}))
     if verb == "extend":
         steps = [{"id": "extra", "tool": "look", "timeout": 4}]
         return {"data": msgspec.Raw(msgspec.json.encode(steps)), "count": 1}
@@ -245,9 +265,16 @@ async def _arguments(engine: Engine, execution_id: str, verb: str, dice: Random)
         for asked in state.open_requests():
             words: dict[str, Any] = {"step": asked.request.id}
             if verb == "resolve":
-                words["remedy"] = dice.choice(asked.request.remedies)
+                words["remedy"] = _remedy(asked.request, dice)
             return words | _edits(asked.request, dice) if verb == "approve" else words
     return {}
+
+
+def _remedy(request: ev.Request, dice: Random) -> str:
+    """Any that is offered; a fallback seldom is, and is taken the more often."""
+    if "fallback" in request.remedies and dice.random() < 0.6:
+        return "fallback"
+    return dice.choice(request.remedies)
 
 
 def _edits(request: ev.Request, dice: Random) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,14 +18,16 @@ from holdfast.core.lifecycle import ENDS
 from holdfast.journal.log import read_state
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Head, Query
-from holdfast.testing.simulator.history import ClockSet, History, LeftAlone
+from holdfast.testing.simulator.history import ClockSet, CutShort, Held, History, LeftAlone
 from holdfast.testing.simulator.hosts import Common, Host
+from holdfast.testing.simulator.keeping import Keeping
 from holdfast.testing.simulator.people import People
 from holdfast.testing.simulator.processes import SimulatedLoop
-from holdfast.testing.simulator.scenario import WAR_S, Breakage, Order, Scenario, Task
+from holdfast.testing.simulator.scenario import KEEPING_VERBS, WAR_S, Breakage, Order, Scenario, Task
 
 ALONE_S = 60  # how long nobody does anything when peace has come: what can go on by itself must
 PEACE_S = 400.0  # long enough for every wait, retry and pause of a scenario
+TURNS_MAX = 300_000  # of all processes together; a history takes some thousands
 
 
 class Played(msgspec.Struct):
@@ -36,9 +39,21 @@ class Played(msgspec.Struct):
 
 def play(scenario: Scenario, store: Callable[[], MemoryStore] = MemoryStore) -> Played:
     """Play a scenario to its end, in virtual time. `store` is for those who want to break it on purpose."""
-    loop = SimulatedLoop()
+    loop = _HistoryLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(_Conductor(loop, scenario, store()).conduct())
+
+
+class _HistoryLoop(SimulatedLoop):
+    """Work for other threads is done at once: real threads would take turns whenever they like."""
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 class _Conductor:
@@ -50,23 +65,30 @@ class _Conductor:
         self._shared = shared
         self._common: Common
         self._people: People
+        self._keeping: Keeping
         self._hosts: list[Host] = []
+        self._is_cut_short = False
 
     async def conduct(self) -> Played:
         self._common = Common(self._loop, self._scenario, self._shared)
         self._hosts = [Host(self._common, number) for number in range(self._scenario.hosts)]
         self._people = People(self._common, self._hosts)
+        self._keeping = Keeping(self._common, self._hosts, self._people)
         listener = _TroubleLog(self._people.trouble)
         logger = logging.getLogger("holdfast")
         logger.addHandler(listener)
         propagate, logger.propagate = logger.propagate, False
         self._loop.set_exception_handler(lambda _, context: self._people.trouble(f"loop: {_told(context)}"))
+        self._loop.allow(TURNS_MAX, partial(self._cut_short, asyncio.current_task()))
         try:
             for host in self._hosts:
                 host.boot()
             await self._war()
             await self._peace()
             await self._close()
+        except asyncio.CancelledError:
+            if not self._is_cut_short:
+                raise
         finally:
             self._common.history.is_open = False
             logger.removeHandler(listener)
@@ -87,6 +109,8 @@ class _Conductor:
             match item:
                 case Task():
                     people.aside(people.hand_in(item))
+                case Order() if item.verb in KEEPING_VERBS:
+                    people.aside(self._keeping.order(item))
                 case Order():
                     people.aside(people.order(item))
                 case _:
@@ -97,26 +121,26 @@ class _Conductor:
         host = self._hosts[what.host]
         match what.kind:
             case "kill":
-                host.kill(what.turns)
+                host.kill("kill", what.turns)
                 await host.died.wait()
                 await self._reboot(host, what.for_s)
             case "power":
                 for each in self._hosts:
-                    each.process.kill()
+                    each.kill("power")
                 await asyncio.gather(*(self._reboot(each, what.for_s) for each in self._hosts))
+            case "restored":
+                await self._restore_all(what.for_s)
             case "close":
                 await self._restart(host, what.for_s)
             case "freeze" | "zombie":
-                host.note(what.kind)
-                host.process.freeze()
+                host.freeze()
                 host.liveness.is_deposed = what.kind == "zombie"
                 await asyncio.sleep(what.for_s)
-                host.process.thaw()
-                host.note("thawed")
+                host.thaw(what.kind)
                 await asyncio.sleep(0.5)
                 host.liveness.is_deposed = False
             case "depose":
-                host.note("taken for dead")
+                host.note("depose", "taken for dead")
                 host.liveness.is_deposed = True
                 await asyncio.sleep(what.for_s)
                 host.liveness.is_deposed = False
@@ -127,16 +151,28 @@ class _Conductor:
             case _:
                 await self._bad_weather(host, what)
 
+    async def _restore_all(self, after_s: float) -> None:
+        """Everything breaks down, and the store comes back from a backup of that very moment: what had not ended is
+        held there, as `backup` leaves it.
+        """
+        for each in self._hosts:
+            each.kill("restored")
+        why = "it was restored from a backup"
+        held = [head.id for head in await self._shared.heads(Query(limit=10_000)) if head.status not in ENDS]
+        await self._shared.hold(held, why)
+        self._common.history.write(Held(at_us=self._common.now_us(), process="", execution_ids=held, why=why))
+        await asyncio.gather(*(self._reboot(each, after_s) for each in self._hosts))
+
     async def _bad_weather(self, host: Host, what: Breakage) -> None:
         match what.kind:
             case "disk_fails":
-                host.weather(lost_before=what.amount, read_fails=what.amount / 2)
+                host.weather(what.kind, lost_before=what.amount, read_fails=what.amount / 2)
             case "disk_unsure":
-                host.weather(lost_after=what.amount)
+                host.weather(what.kind, lost_after=what.amount)
             case "disk_late":
-                host.weather(late=what.amount)
+                host.weather(what.kind, late=what.amount)
             case _:
-                host.weather(commit_s=what.amount, read_s=what.amount / 10)
+                host.weather(what.kind, commit_s=what.amount, read_s=what.amount / 10)
         await asyncio.sleep(what.for_s)
         host.fair_weather()
 
@@ -152,7 +188,8 @@ class _Conductor:
             return True
 
         await self._people.on(host, close)
-        process.kill()
+        if host.process is process:  # and did not die over it
+            host.kill("close")
         await self._reboot(host, after_s)
 
     async def _reboot(self, host: Host, after_s: float) -> None:
@@ -196,7 +233,10 @@ class _Conductor:
         except HoldfastError as error:
             self._people.trouble(f"{head.id} cannot be read: {error}")
             return
-        await self._people.attend(head, state)
+        if head.held:
+            await self._keeping.let_go(head)
+        else:
+            await self._people.attend(head, state)
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
@@ -215,6 +255,16 @@ class _Conductor:
         for host in self._hosts:
             if not host.is_up or not await self._people.on(host, close):
                 self._people.trouble(f"{host.process.name} could not be closed")
+
+    def _cut_short(self, conducting: asyncio.Task[Any] | None) -> None:
+        """Something turns in circles, perhaps while no time passes: nobody takes another turn."""
+        self._is_cut_short = True
+        self._common.history.write(CutShort(at_us=self._common.now_us(), process="", turns=TURNS_MAX))
+        self._common.history.is_open = False
+        for process in self._common.processes:
+            process.kill()
+        if conducting is not None:
+            conducting.cancel()
 
     async def _bury(self) -> None:
         for process in self._common.processes:

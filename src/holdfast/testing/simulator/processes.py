@@ -16,10 +16,26 @@ from holdfast.testing.virtual import VirtualLoop
 
 _whose: ContextVar[Process | None] = ContextVar("holdfast_simulated_process", default=None)
 BURIAL_ROUNDS = 20
+BURIAL_TURNS = 20_000  # for last words; whoever turned in circles while it lived may go on with that
 
 
 class SimulatedLoop(VirtualLoop):
-    """Gives every callback to the process in whose context it was scheduled."""
+    """Gives every callback to the process in whose context it was scheduled, and counts the turns of all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = 0
+        self._turns_max: int | None = None
+        self._when_spent: Callable[[], None] = lambda: None
+
+    def allow(self, turns: int, when_spent: Callable[[], None]) -> None:
+        """So many turns and no more: then somebody is told, once."""
+        self._turns_max, self._when_spent = turns, when_spent
+
+    def count_turn(self) -> None:
+        self.turns += 1
+        if self.turns == self._turns_max:
+            self._when_spent()
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
         process = _whose.get() if context is None else context.get(_whose, None)
@@ -78,6 +94,7 @@ class Process:
         self._kill_at_turn: int | None = None
         self._missed: list[_Turn] = []
         self._buried = False
+        self._last_turns = BURIAL_TURNS
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine as part of this process."""
@@ -88,10 +105,12 @@ class Process:
     def may_take_turn(self, turn: _Turn) -> bool:
         if self.is_alive and not self.is_frozen:
             self.turns += 1
+            self._loop.count_turn()
             if self._kill_at_turn is None or self.turns < self._kill_at_turn:
                 return True
             self.kill()
-        elif self._buried:
+        elif self._buried and self._last_turns:
+            self._last_turns -= 1
             return True
         self._missed.append(turn)
         return False
@@ -108,15 +127,16 @@ class Process:
     def freeze(self) -> None:
         self.is_frozen = True
 
-    def thaw(self) -> None:
+    def thaw(self) -> int:
+        """Let it take the turns that it has missed; returns how many."""
         self.is_frozen = False
-        if self.is_alive:
-            self._catch_up()
+        return self._catch_up() if self.is_alive else 0
 
-    def _catch_up(self) -> None:
+    def _catch_up(self) -> int:
         missed, self._missed = self._missed, []
         for turn in missed:
             self._loop.call_soon(turn.take_late, context=_context_of(turn.handle))
+        return len(missed)
 
     async def bury(self) -> None:
         """Tidy up after a death once nothing is recorded any more, so that Python has nothing to complain about."""

@@ -14,7 +14,10 @@ from holdfast.programs.context import Context
 from holdfast.programs.function import Function, function_of
 
 EVENTS = ("tide", "wind")
-TOOLS = ("look", "look", "put", "put", "pay", "pay", "pay_checked", "pay_bravely", "pay_or_fail", "thrifty")
+TOOLS = (
+    "look", "look", "put", "put", "pay", "pay", "pay", "pay_checked", "pay_checked", "pay_bravely", "pay_or_fail",
+    "thrifty",
+)  # fmt: skip
 TIME_LIMIT_S = 4  # every tool may hang, so every step has a limit
 See = Callable[[str, str, Any], None]
 Script = list[list[Any]]
@@ -34,7 +37,15 @@ def random_plan(dice: Random, name: str) -> dict[str, Any]:
     if dice.random() < 0.15:
         plan["pause_timeout"] = 8
         plan["on_pause_timeout"] = dice.choice(("stop", "resume"))
+    if budget := random_budget(plan):
+        plan["budget"] = budget
     return plan
+
+
+def random_budget(program: Any) -> dict[str, Any] | None:
+    """What a program may spend, if anything limits it; drawn from the program, so that other draws stay the same."""
+    dice = Random(f"budget of {program}")
+    return {"usd": dice.choice((0.03, 0.1, 0.4)), "warn_at": dice.choice((0.5, 0.8))} if dice.random() < 0.4 else None
 
 
 def _steps(dice: Random, count: int, prefix: str) -> list[dict[str, Any]]:
@@ -89,10 +100,10 @@ def _tool(dice: Random) -> dict[str, Any]:
         step["tool"] = "ask_first"
     if dice.random() < 0.3:
         step["retry"] = {"max": dice.randint(1, 3), "first": dice.choice((0.01, 0.5)), "max_delay": 2}
-    if dice.random() < 0.2:
+    if dice.random() < 0.5:
         step["fallback"] = [{"tool": dice.choice(TOOLS)} for _ in range(dice.randint(1, 2))]
-    if dice.random() < 0.2:
-        step["on_error"] = "fail"
+    if dice.random() < 0.6:
+        step["on_error"] = dice.choice(("ask", "ask", "fail"))
     if dice.random() < 0.1:
         step["approval"] = {"message": "really?", "expires": dice.choice((4, 1000))}
     if step["tool"] == "look" and dice.random() < 0.2:
@@ -113,7 +124,7 @@ def _operation(dice: Random, depth: int) -> list[Any]:
     kind = dice.choices(kinds, weights)[0]
     match kind:
         case "call":
-            return [kind, dice.choice(TOOLS), dice.randint(0, 2)]
+            return [kind, dice.choice(TOOLS), dice.randint(0, 2), dice.choice(("ask", "fail"))]
         case "sleep":
             return [kind, dice.choice((0.002, 1, 5))]
         case "wait":
@@ -148,7 +159,7 @@ async def _perform(ctx: Context, name: str, kind: str, rest: list[Any], see: See
     match kind:
         case "call":
             retry = Retry(max=rest[1], first_s=0.05) if rest[1] else None
-            policy = StepPolicy(timeout_s=TIME_LIMIT_S, retry=retry)
+            policy = StepPolicy(timeout_s=TIME_LIMIT_S, retry=retry, on_error=rest[2])
             output = await ctx.call(rest[0], name=name, policy=policy)
             see(ctx.id, f"{ctx._scope}{name}", output)  # pyright: ignore[reportPrivateUsage] -- the path, as recorded
             return output

@@ -5,16 +5,18 @@ A scenario is drawn from one seed and can be written down, cut smaller, and play
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any, Literal
 
 import msgspec
 
-from holdfast.testing.simulator.programs import random_plan, random_script
+from holdfast.journal.log import SNAPSHOT_EVENTS_MIN
+from holdfast.testing.simulator.programs import random_budget, random_plan, random_script
 
 FaultKind = Literal[
     "kill", "power", "close", "freeze", "zombie", "depose",
-    "disk_fails", "disk_unsure", "disk_late", "disk_slow", "clock",
+    "disk_fails", "disk_unsure", "disk_late", "disk_slow", "clock", "restored",
 ]  # fmt: skip
 FAULTS: tuple[FaultKind, ...] = (
     "kill", "kill", "kill", "power", "close", "close", "freeze", "zombie", "depose",
@@ -24,6 +26,9 @@ VERBS = (
     "pause", "pause", "resume", "resume", "interrupt", "stop",
     "approve", "approve", "deny", "answer", "resolve", "resolve", "send", "send", "extend", "retry",
 )  # fmt: skip
+MONEY_VERB = "budget"
+KEEPING_VERBS = ("delete", "delete", "prune", "copy", "archive")  # with whole executions, and not by command
+DEATHS: tuple[FaultKind, ...] = ("kill", "power", "close", "restored")
 WAR_S = 20.0  # how long things break; then there is peace
 
 
@@ -35,6 +40,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     watched: bool = False
     twice: bool = False
     hold: bool = False
+    budget: dict[str, Any] | None = None
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +69,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     passivate_s: float
     executions: int
     death_noticed_s: float
+    snapshot_events_min: int  # how soon a journal gets a snapshot; simulated executions are short
     tasks: tuple[Task, ...]
     orders: tuple[Order, ...]
     breakages: tuple[Breakage, ...]
@@ -77,14 +84,18 @@ def draw(seed: int) -> Scenario:
     hosts = dice.randint(1, 3)
     tasks = tuple(_task(dice, number) for number in range(dice.randint(1, 5)))
     orders = tuple(_order(dice, number) for number in range(dice.randint(0, 10)))
-    breakages = tuple(_breakage(dice, hosts) for _ in range(dice.randint(0, 6)))
+    orders += tuple(_about_money(seed, len(orders)))
+    orders += tuple(_about_keeping(seed, len(orders)))
+    breakages = tuple(_breakage(dice, hosts) for _ in range(dice.randint(0, 8)))
+    breakages += tuple(_restored(seed))
     return Scenario(
         seed=seed,
         hosts=hosts,
-        trouble=dice.choice((0.0, 0.1, 0.3)),
+        trouble=dice.choice((0.0, 0.3, 0.6)),
         passivate_s=dice.choice((0.0, 1.0, 30.0)),
         executions=dice.choice((1, 2, 100)),
         death_noticed_s=dice.choice((0.0, 2.0)),
+        snapshot_events_min=dice.choice((1, 6, SNAPSHOT_EVENTS_MIN)),
         tasks=tasks,
         orders=orders,
         breakages=breakages,
@@ -101,7 +112,8 @@ def _task(dice: Random, number: int) -> Task:
     }
     if dice.random() < 0.6:
         return Task(plan=random_plan(dice, f"plan{number}"), **common)
-    return Task(script=random_script(dice), **common)
+    script = random_script(dice)
+    return Task(script=script, budget=random_budget(script), **common)
 
 
 def _order(dice: Random, number: int) -> Order:
@@ -112,6 +124,27 @@ def _order(dice: Random, number: int) -> Order:
         whom=dice.randint(0, 6),
         twice=dice.random() < 0.3,
     )
+
+
+def _about_money(seed: int, first: int) -> Iterator[Order]:
+    """Somebody changes limits now and then; drawn apart, so that the other draws stay as they are."""
+    dice = Random(f"{seed}/money")
+    for number in range(first, first + dice.choice((0, 0, 1, 3))):
+        yield Order(number=number, at_s=dice.random() * WAR_S, verb=MONEY_VERB, whom=dice.randint(0, 6))
+
+
+def _about_keeping(seed: int, first: int) -> Iterator[Order]:
+    """Somebody tidies up, or carries executions around, when some may have ended."""
+    dice = Random(f"{seed}/keeping")
+    for number in range(first, first + dice.choice((0, 0, 1, 3, 5))):
+        at_s = WAR_S * (0.2 + 0.8 * dice.random())
+        yield Order(number=number, at_s=at_s, verb=dice.choice(KEEPING_VERBS), whom=dice.randint(0, 6))
+
+
+def _restored(seed: int) -> Iterator[Breakage]:
+    dice = Random(f"{seed}/restored")
+    if dice.random() < 0.15:
+        yield Breakage(at_s=WAR_S * dice.random(), kind="restored", host=0, for_s=dice.choice((0.05, 1.0, 5.0)))
 
 
 def _breakage(dice: Random, hosts: int) -> Breakage:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.journal.log import SNAPSHOT_EVENTS_MIN
 from holdfast.testing.simulator.programs import Script
 from holdfast.testing.simulator.scenario import Scenario, Task
 
@@ -44,6 +45,8 @@ def _cuts(scenario: Scenario) -> Iterator[Scenario]:
             yield _with(scenario, name, items[:place] + items[place + 1 :])
     if scenario.trouble:
         yield msgspec.structs.replace(scenario, trouble=0.0)
+    if scenario.snapshot_events_min < SNAPSHOT_EVENTS_MIN:
+        yield msgspec.structs.replace(scenario, snapshot_events_min=SNAPSHOT_EVENTS_MIN)
     for place, task in enumerate(scenario.tasks):
         for smaller in _smaller_tasks(task):
             yield _with(scenario, "tasks", (*scenario.tasks[:place], smaller, *scenario.tasks[place + 1 :]))

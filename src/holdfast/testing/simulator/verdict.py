@@ -9,19 +9,34 @@ import msgspec
 from holdfast.core.errors import HoldfastError
 from holdfast.testing.simulator import (
     checks_journal,
+    checks_keeping,
     checks_moving,
     checks_once,
     checks_outside,
     checks_plans,
+    checks_spending,
     checks_steps,
     checks_waits,
 )
 from holdfast.testing.simulator.case import Case, Check
+from holdfast.testing.simulator.history import CutShort
 from holdfast.testing.simulator.play import Played
 from holdfast.testing.simulator.witness import testify
 
-_ROOMS = (checks_journal, checks_steps, checks_once, checks_waits, checks_plans, checks_outside, checks_moving)
+_ROOMS = (
+    checks_journal,
+    checks_steps,
+    checks_once,
+    checks_waits,
+    checks_plans,
+    checks_outside,
+    checks_moving,
+    checks_spending,
+    checks_keeping,
+)
 CHECKS: dict[str, Check] = {check.__name__: check for room in _ROOMS for check in room.CHECKS}
+_ENDS = checks_moving.every_history_comes_to_an_end
+_OF_A_FRAGMENT = {_ENDS.__name__: _ENDS}  # of a history that was cut short, nothing else can be told
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -34,7 +49,8 @@ class Violation(msgspec.Struct, frozen=True):
 
 def judge(played: Played) -> list[Violation]:
     case = Case(played, testify(played.history))
-    return [Violation(name, text) for name, check in CHECKS.items() for text in _found(check, case)]
+    checks = _OF_A_FRAGMENT if played.history.of(CutShort) else CHECKS
+    return [Violation(name, text) for name, check in checks.items() for text in _found(check, case)]
 
 
 def _found(check: Check, case: Case) -> Iterator[str]:

@@ -40,8 +40,8 @@ AFTER_EFFECT: dict[str, tuple[Tells, Callable[[], BaseException]]] = {
     "cancels_itself": ("unknown", asyncio.CancelledError),
 }
 # Tools that hang; that ignore their cancellation, or make another error of it; whose effect comes long after they were
-# cut off; that talk on after their answer; and whose work happens once more after it.
-STRANGE = ("hangs", "stubborn", "converts", "late", "lingers", "echoes")
+# cut off; that talk on after their answer; and that do their work, and answer, a second time.
+STRANGE = ("hangs", "stubborn", "converts", "late", "lingers", "answers_twice")
 CERTAIN = ("misconfigured", "invalid", "bug")  # no attempt after these would end otherwise
 LATE_S = 2.5
 
@@ -52,6 +52,7 @@ class Fate(msgspec.Struct, frozen=True):
     after_s: float = 0.0
     bulky: bool = False
     notes: bool = False
+    spends: float | None = None  # which share of its price the call says that it cost; None: it says nothing
 
 
 async def visit(desk: Desk) -> Any:
@@ -69,6 +70,7 @@ async def visit(desk: Desk) -> Any:
             desk.happen_elsewhere(LATE_S)
             await asyncio.get_running_loop().create_future()
         desk.happen()
+        desk.spend()
         await asyncio.sleep(desk.fate.after_s)
         if ending in ("hangs", "converts"):
             await asyncio.get_running_loop().create_future()
@@ -85,15 +87,19 @@ async def visit(desk: Desk) -> Any:
 
 def _answer(desk: Desk) -> Any:
     ending = desk.fate.ending
+    output = desk.answer()
     if ending in AFTER_EFFECT:
         tells, failure = AFTER_EFFECT[ending]
         desk.note("raised", tells=tells)
+        if ending == "lost_answer":  # on its way back; somebody may find it
+            desk.deliver_later(output)
         raise failure()
     if ending == "lingers":
         asyncio.get_running_loop().create_task(_linger(desk))
-    if ending == "echoes":
-        asyncio.get_running_loop().create_task(_echo(desk))
-    output = desk.answer()
+    if ending == "answers_twice":
+        asyncio.get_running_loop().create_task(_linger(desk))
+        desk.happen_elsewhere(LATE_S)
+        desk.deliver_later(output)
     desk.note("answered", output)
     return output
 
@@ -101,13 +107,7 @@ def _answer(desk: Desk) -> Any:
 async def _linger(desk: Desk) -> None:
     """Words after the answer: nobody should be harmed by them."""
     await asyncio.sleep(0.5)
+    desk.note("talked_on")
     with suppress(HoldfastError, Suspended, asyncio.CancelledError):
         desk.call.progress(50, "still talking")
         await desk.call.note({"late": True})
-
-
-async def _echo(desk: Desk) -> None:
-    """The same once more, after the answer: it happens, and nobody may hear of it a second time."""
-    await asyncio.sleep(0.4)
-    desk.happen()
-    await _linger(desk)

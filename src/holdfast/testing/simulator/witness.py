@@ -12,11 +12,12 @@ import msgspec
 
 from holdfast.core.commands import Answer, Command
 from holdfast.core.events import AnyEvent, Event, StepStarted, TaskCompleted, TaskCreated, TaskError, TaskStopped
-from holdfast.journal.codec import Row, decode
+from holdfast.journal.codec import Row, Snapshot, decode
 from holdfast.journal.store import Claim, Entry, Head, NewExecution
-from holdfast.testing.simulator.history import Called, Committed, History
+from holdfast.testing.simulator.history import Called, Committed, Deleted, Held, History
 
 E = TypeVar("E", bound=Event)
+COMES_BACK = "what_was_deleted_does_not_come_back"
 TASK_ENDS = (TaskCompleted, TaskError, TaskStopped)
 
 
@@ -48,11 +49,19 @@ class Story(msgspec.Struct):
 
     id: str
     head: Head
+    epoch: int = 0
     facts: list[Fact] = []
     holds: list[Hold] = []
     born: int = 0  # events it was created with: a fork's are copies of what its origin did
     listed: list[tuple[int, str]] = []  # (number, status): what its drivers wrote into the list, and after which event
+    snapshots: list[Snapshot] = []  # in the order in which they were written
     wrongs: list[tuple[str, str]] = []  # (check, what was wrong), noticed while writing down
+    deleted_us: int | None = None  # since when it is gone
+    was_deleted: bool = False  # then or before it was brought back
+    held: list[tuple[int, int | None]] = []  # from when to when nobody might drive it
+
+    def is_held(self, at_us: int) -> bool:
+        return any(since <= at_us and (until is None or at_us <= until) for since, until in self.held)
 
     def holder(self, at_us: int) -> str:
         """The process that drove it at this moment."""
@@ -90,17 +99,23 @@ class Testimony(msgspec.Struct):
     posted_us: dict[str, int] = {}  # when each command was
     answers: dict[str, list[tuple[int, Answer]]] = {}
     blobs: dict[str, bytes] = {}
+    deletions: list[tuple[Deleted, str]] = []  # each with whom it took
     calls: dict[tuple[str, str], list[Called]] = {}  # by execution and path
 
 
 def testify(history: History) -> Testimony:
     told = Testimony()
     answers: dict[str, list[tuple[int, Answer]]] = defaultdict(list)
-    for line in history.of(Committed):
+    for line in history.lines:
+        if isinstance(line, Deleted | Held):
+            _kept(told, line)
+        if not isinstance(line, Committed):
+            continue
         for write, result in zip(line.writes, line.results, strict=True):
             match write:
                 case NewExecution() if result.ok:
-                    _create(told, write, line)
+                    for new in (write, *write.family):
+                        _create(told, new, line)
                 case Claim() if result.ok:
                     _claim(told.stories[write.execution_id], write, result.epoch, line)
                 case Command() if result.ok:
@@ -118,10 +133,23 @@ def testify(history: History) -> Testimony:
     return told
 
 
+def _kept(told: Testimony, line: Deleted | Held) -> None:
+    for story in (told.stories[execution_id] for execution_id in line.execution_ids):
+        match line:
+            case Deleted():
+                told.deletions.append((line, story.id))
+                story.deleted_us, story.was_deleted = line.at_us, True
+            case Held() if line.why:
+                story.held.append((line.at_us, None))
+            case Held():
+                story.held = [(since, until or line.at_us) for since, until in story.held]
+
+
 def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
     if new.head.id in told.stories:
+        _bring_back(told.stories[new.head.id], new)
         return
-    story = Story(id=new.head.id, head=new.head, born=len(new.rows))
+    story = Story(id=new.head.id, head=new.head, epoch=new.head.epoch, born=len(new.rows))
     told.stories[story.id] = story
     told.blobs.update(new.blobs)
     if new.head.driver:
@@ -129,10 +157,27 @@ def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
     _write_down(story, new.rows, new.head.epoch, line)
 
 
+def _bring_back(story: Story, new: NewExecution) -> None:
+    """What was deleted may be imported again, with the very events that it had."""
+    if story.deleted_us is not None:
+        story.deleted_us, story.epoch = None, new.head.epoch
+        if [fact.row for fact in story.facts] != new.rows:
+            story.wrongs.append((COMES_BACK, "it was imported, and has other events than before"))
+
+
+def _check_there(story: Story, line: Committed, what: str) -> None:
+    if story.deleted_us is not None:
+        story.wrongs.append((COMES_BACK, f"{line.process} {what} {line.at_us - story.deleted_us} µs after that"))
+
+
 def _claim(story: Story, claim: Claim, epoch: int, line: Committed) -> None:
+    _check_there(story, line, "claimed it")
+    if claim.to_drive and story.is_held(line.at_us):
+        story.wrongs.append(("nobody_drives_what_is_held", f"{line.process} claimed it to drive it"))
     before = story.holds[-1] if story.holds else None
-    if epoch != (before.epoch if before else 0) + 1:
-        story.wrongs.append(("only_the_driver_appends", f"epoch {epoch} follows {before.epoch if before else 0}"))
+    if epoch != story.epoch + 1:
+        story.wrongs.append(("only_the_driver_appends", f"epoch {epoch} follows {story.epoch}"))
+    story.epoch = epoch
     if before is not None and before.to_us is None:
         before.to_us = line.at_us
     hold = Hold(line.process, epoch, line.at_us, to_drive=claim.to_drive, taken_over=bool(claim.replacing))
@@ -141,12 +186,15 @@ def _claim(story: Story, claim: Claim, epoch: int, line: Committed) -> None:
 
 def _append(told: Testimony, entry: Entry, line: Committed) -> None:
     story = told.stories[entry.execution_id]
+    _check_there(story, line, "appended to it")
     hold = story.holds[-1] if story.holds else None
     if hold is None or hold.to_us is not None or (hold.epoch, hold.process) != (entry.epoch, line.process):
         text = f"{line.process} appended with epoch {entry.epoch} while the driver was {hold}"
         story.wrongs.append(("only_the_driver_appends", text))
     _write_down(story, entry.rows, entry.epoch, line)
     told.blobs.update(entry.blobs)
+    if entry.snapshot is not None:
+        story.snapshots.append(entry.snapshot)
     if entry.change is not None:
         story.listed.append((len(story.facts), entry.change.status))
     for new in entry.creates:

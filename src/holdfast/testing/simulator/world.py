@@ -7,12 +7,16 @@ else out of a scenario does not change it. The ledger is what no engine can see 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from random import Random
 from typing import Any
 
 import msgspec
 
+from holdfast.core.budget import in_usd
+from holdfast.core.errors import InvalidCall
 from holdfast.core.policy import Effect
 from holdfast.testing.simulator.history import Called, History, Phase, Tells
 from holdfast.testing.simulator.processes import Process
@@ -32,7 +36,14 @@ EFFECTS: dict[str, Effect] = {
     "pay_or_fail": "once",
     "ask_first": "once",
 }
+# What each costs at most, in micro-dollars; the others cost nothing.
+PRICES = {"put": 10_000, "thrifty": 20_000, "pay": 20_000, "pay_checked": 30_000, "pay_bravely": 40_000}
+_ENDINGS = (*WITHOUT_EFFECT, *AFTER_EFFECT, *STRANGE)
+_LIKELY = {"thrifty": ("short", "not_permitted") * 6, "pay": ("bug", "lost_answer") * 4}  # where it matters most
+DELIVERED_S = 3.0  # within which an answer comes by another way
 BULKY = 9_000  # characters: more than an event holds itself
+
+Deliver = Callable[[Called], None]
 
 
 class World:
@@ -46,11 +57,12 @@ class World:
         self.titles: dict[str, str] = {}
         self.happened: dict[str, int] = {}
         self.is_peaceful = False
+        self.deliver: Deliver = lambda _: None  # brings an answer to an engine, by whatever way is left
 
     def now_us(self) -> int:
         return round(self._loop.time() * 1e6)
 
-    def fate(self, call: Call) -> Fate:
+    def fate(self, tool: str, call: Call) -> Fate:
         if self.is_peaceful:
             return Fate("ok", 0.01, 0.01)
         title = self.titles.get(call.execution_id, "")
@@ -58,12 +70,14 @@ class World:
         pace = dice.choice((0.0, 0.01, 0.3, 2.0))
         ending = "ok"
         if dice.random() < self._trouble:
-            ending = dice.choice((*WITHOUT_EFFECT, *AFTER_EFFECT, *STRANGE))
+            ending = dice.choice((*_LIKELY.get(tool, ()), *_ENDINGS))
         plague = Random(f"{self._seed}/{title}/{call.path}")
         if plague.random() < self._trouble / 4:  # some things fail in the same way, however often they are tried
-            ending = plague.choice(("unreachable", "unreachable", "rate_limited", "lost_answer", "known"))
+            ending = plague.choice(("unreachable", "unreachable", "rate_limited", "lost_answer", "known", "bug"))
         before_s, after_s = dice.random() * pace, dice.random() * pace
-        return Fate(ending, before_s, after_s, bulky=dice.random() < 0.04, notes=dice.random() < 0.1)
+        bulky, notes = dice.random() < 0.12, dice.random() < 0.1
+        spends = dice.choice((None, 0.0, 0.3, 1.0))
+        return Fate(ending, before_s, after_s, bulky=bulky, notes=notes, spends=spends)
 
     def truth(self, key: str) -> Verdict:
         return Happened(f"found {key}") if self.happened.get(key) else DidNotHappen()
@@ -75,6 +89,16 @@ class World:
     def happen_later(self, line: Called, after_s: float) -> None:
         """Somewhere else: whoever asked for it may be dead by then."""
         self._loop.call_later(after_s, self.happen, line, context=Context())
+
+    def deliver_later(self, line: Called) -> None:
+        """An answer comes by another way, when its step may have settled and its process moved on."""
+        after_s = DELIVERED_S * Random(f"{self._seed}/delivery/{line.key}/{line.attempt}").random()
+        self._loop.call_later(after_s, self._deliver, line, context=Context())
+
+    def _deliver(self, line: Called) -> None:
+        delivered = msgspec.structs.replace(line, at_us=self.now_us(), phase="delivered")
+        self._history.write(delivered)
+        self.deliver(delivered)
 
 
 class Toolbox:
@@ -93,7 +117,10 @@ class Toolbox:
             "ask_first": {"approval": "shall we?"},
             "thrifty": {"reduce": _reduce, "refresh": _refresh},
         }
-        return [self._make(name, effect, **options.get(name, {})) for name, effect in EFFECTS.items()]
+        costs = {name: {"cost": in_usd(micros)} for name, micros in PRICES.items()}
+        return [
+            self._make(name, effect, **options.get(name, {}), **costs.get(name, {})) for name, effect in EFFECTS.items()
+        ]
 
     def _make(self, name: str, effect: Effect, **options: Any) -> Tool[..., Any]:
         @tool(name=name, effect=effect, **options)
@@ -110,8 +137,8 @@ class Toolbox:
         Desk(self, "pay_checked", "once", call, value).note("verified", type(verdict).__name__)
         return verdict
 
-    def fate(self, call: Call) -> Fate:
-        return self._world.fate(call)
+    def fate(self, tool: str, call: Call) -> Fate:
+        return self._world.fate(tool, call)
 
     def write(self, line: Called) -> None:
         self._history.write(line)
@@ -135,6 +162,9 @@ class Toolbox:
     def happen_elsewhere(self, line: Called, after_s: float) -> None:
         self._world.happen_later(msgspec.structs.replace(line, process="world"), after_s)
 
+    def deliver_elsewhere(self, line: Called) -> None:
+        self._world.deliver_later(msgspec.structs.replace(line, process="world"))
+
 
 class Desk:
     """Where one call is attended to: its fate, and where its moments are written down."""
@@ -145,11 +175,11 @@ class Desk:
         self._value = value
         self.tool = tool
         self.call = call
-        self.fate = box.fate(call)
+        self.fate = box.fate(tool, call)
 
     def note(self, phase: Phase, output: Any = None, tells: Tells = "") -> None:
         line = self._line(phase)
-        line.output, line.tells, line.ending = output, tells, self.fate.ending
+        line.output, line.tells = output, tells
         if phase == "called":
             line.notes, line.value = self.call.notes, self._value
         self._box.write(line)
@@ -160,6 +190,24 @@ class Desk:
     def happen_elsewhere(self, after_s: float) -> None:
         self._box.happen_elsewhere(self._line("happened"), after_s)
 
+    def spend(self) -> None:
+        """Say a share of the price, in two parts, if this call says anything about its cost."""
+        price, share = PRICES.get(self.tool), self.fate.spends
+        if price is None or share is None:
+            return
+        spent = int(price * share)
+        with suppress(InvalidCall):  # the attempt may be over: then nobody counts it
+            for part in (spent // 3, spent - spent // 3):
+                self.call.spend(in_usd(part))
+            line = self._line("spent")
+            line.value = spent
+            self._box.write(line)
+
+    def deliver_later(self, output: Any) -> None:
+        line = self._line("delivered")
+        line.output = output
+        self._box.deliver_elsewhere(line)
+
     def answer(self) -> Any:
         """What the tool answers: its step and attempt, so that everybody can tell whose answer it is."""
         number = f"{self.call.path}#{self.call.attempt}"
@@ -168,7 +216,9 @@ class Desk:
         return number + "." * BULKY if self.fate.bulky else number
 
     def _line(self, phase: Phase) -> Called:
-        return self._box.line(phase, self.tool, self._effect, self.call)
+        line = self._box.line(phase, self.tool, self._effect, self.call)
+        line.ending = self.fate.ending
+        return line
 
 
 def _reduce(call: Call, value: Any = None) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 -- A new head; a clash on the id or on (owner, key) writes nothing, and find_clash says with whom.
 INSERT INTO executions (id, name, kind, title, owner, key, key_digest, labels, parent_id, created_at, concurrency_key,
     concurrency_limit, status, reasons, error, failed_path, ended_at, wake_at, updated_at, ended, total, seq, digest,
-    epoch, driver)
+    epoch, driver, held, forked_from)
 VALUES (%(id)s, %(name)s, %(kind)s, %(title)s, %(owner)s, %(key)s, %(key_digest)s, %(labels)s, %(parent_id)s,
     %(created_at)s, %(concurrency_key)s, %(concurrency_limit)s, %(status)s, %(reasons)s, %(error)s, %(failed_path)s,
-    %(ended_at)s, %(wake_at)s, %(updated_at)s, %(ended)s, %(total)s, %(seq)s, %(digest)s, %(epoch)s, %(driver)s)
+    %(ended_at)s, %(wake_at)s, %(updated_at)s, %(ended)s, %(total)s, %(seq)s, %(digest)s, %(epoch)s, %(driver)s,
+    %(held)s, %(forked_from)s)
 ON CONFLICT DO NOTHING
 RETURNING num
 
@@ -53,7 +54,8 @@ INSERT INTO events (execution, seq, version, body, digest)
 SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::integer[], %s::bytea[], %s::bytea[])
 
 -- name: insert_blob
-INSERT INTO blobs (digest, body) VALUES (%s, %s) ON CONFLICT DO NOTHING
+-- One that is there already is locked, so that nobody deletes it before our use of it counts.
+INSERT INTO blobs (digest, body) VALUES (%s, %s) ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest
 
 -- name: insert_blob_use
 INSERT INTO blob_uses (execution, digest) VALUES (%s, %s) ON CONFLICT DO NOTHING
@@ -72,15 +74,34 @@ DELETE FROM cache WHERE key IN (
 INSERT INTO cache (key, output, expires_at) VALUES (%s, %s, %s)
 ON CONFLICT (key) DO UPDATE SET output = excluded.output, expires_at = excluded.expires_at
 
+-- name: evict_cache
+-- Keeps what expires last, up to the caps. Marks hold nothing, and are not given away before their time.
+DELETE FROM cache WHERE key IN (
+    SELECT key FROM (
+        SELECT key, sum(length(output)) OVER latest AS bytes, row_number() OVER latest AS place
+        FROM cache WHERE length(output) > 0 WINDOW latest AS (ORDER BY expires_at DESC, key)
+    ) AS kept WHERE bytes > %s OR place > %s
+)
+
+-- name: put_mark
+-- Changes a row only for whoever comes first, or after the last one's time.
+INSERT INTO cache AS old (key, output, expires_at) VALUES (%s, %s, %s)
+ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at WHERE old.expires_at <= %s
+
 -- name: claim
 -- One driver at a time, and at most `concurrency_limit` running executions of one concurrency key.
 UPDATE executions SET epoch = epoch + 1, driver = %(driver)s
-WHERE id = %(id)s AND driver = %(replacing)s AND quarantined = ''
+WHERE id = %(id)s AND driver = %(replacing)s AND quarantined = '' AND (held = '' OR NOT %(to_drive)s)
   AND (concurrency_key = '' OR %(replacing)s <> '' OR NOT %(to_drive)s OR (
       SELECT count(*) FROM executions AS other
       WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> '' AND other.num <> executions.num
   ) < concurrency_limit)
 RETURNING epoch
+
+-- name: is_there
+-- Whether it can be told anything: what was deleted would never answer, and the command would wait for ever.
+-- Whoever deletes it waits for us, and then takes the command with it.
+SELECT 1 FROM executions WHERE id = %s FOR KEY SHARE
 
 -- name: insert_command
 INSERT INTO inbox (id, execution_id, verb, at, by, arguments) VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
@@ -132,7 +153,9 @@ SELECT id, outcome, text, seq FROM inbox WHERE id = %s AND outcome <> ''
 SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE id = %s
 
 -- name: pending_all
-SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE outcome = '' ORDER BY num LIMIT 1000
+SELECT id, execution_id, verb, at, by, arguments FROM inbox
+WHERE outcome = '' AND (%(after)s::text = '' OR num > (SELECT num FROM inbox WHERE id = %(after)s::text))
+ORDER BY num LIMIT 1000
 
 -- name: pending_some
 SELECT id, execution_id, verb, at, by, arguments FROM inbox
@@ -142,7 +165,7 @@ ORDER BY num
 -- name: head_columns
 SELECT id, name, kind, created_at, status, title, owner, key, labels, parent_id, updated_at, ended_at, wake_at,
     reasons, error, failed_path, ended, total, concurrency_key, concurrency_limit, seq, digest, epoch, driver,
-    quarantined
+    quarantined, held, forked_from
 FROM executions
 
 -- name: one_head
@@ -150,19 +173,42 @@ FROM executions
 WHERE id = %(id)s
 
 -- name: some_heads
--- Appended to head_columns; what is NULL is not asked for. An unknown `before` has nothing older than it.
-WHERE (%(status)s::text[] IS NULL OR status = ANY(%(status)s))
+-- Appended to head_columns and conditions.
+ORDER BY num DESC LIMIT %(limit)s
+
+-- name: count
+SELECT count(*) FROM executions
+
+-- name: conditions
+-- What is NULL is not asked for. An unknown `before` has nothing older than it. `texts`, `error`: regular expressions;
+-- `labels`: how the JSON may begin or go on for each that is asked for.
+WHERE (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s))
+  AND (%(status)s::text[] IS NULL OR status = ANY(%(status)s))
+  AND (%(held)s::boolean IS NULL OR held <> '' OR (status = 'queued' AND wake_at IS NULL))
   AND (%(name)s::text IS NULL OR name = %(name)s)
   AND (%(owner)s::text IS NULL OR owner = %(owner)s)
   AND (%(parent_id)s::text IS NULL OR parent_id = %(parent_id)s)
+  AND (%(forked_from)s::text IS NULL OR forked_from = %(forked_from)s)
+  AND (%(failed_step)s::text IS NULL OR failed_path = %(failed_step)s)
+  AND (%(error)s::text IS NULL OR error ~ %(error)s)
+  AND (%(created_after)s::bigint IS NULL OR created_at >= %(created_after)s)
+  AND (%(created_before)s::bigint IS NULL OR created_at < %(created_before)s)
+  AND (%(ended_before)s::bigint IS NULL OR (ended_at > 0 AND ended_at < %(ended_before)s))
   AND (%(before)s::text IS NULL OR num < (SELECT num FROM executions WHERE id = %(before)s))
-ORDER BY num DESC LIMIT %(limit)s
+  AND NOT EXISTS (
+      SELECT 1 FROM unnest(%(firsts)s::text[], %(others)s::text[]) AS label (first, other)
+      WHERE NOT (strpos(labels, label.first) = 1 OR strpos(labels, label.other) > 0)
+  )
+  AND NOT EXISTS (
+      SELECT 1 FROM unnest(%(texts)s::text[]) AS word
+      WHERE NOT (id ~ word OR name ~ word OR title ~ word OR owner ~ word OR labels ~ word OR error ~ word)
+  )
 
 -- name: claimable
 -- Appended to head_columns; `drivers` are those known to be dead, and '' for nobody. What one of them holds is listed
 -- whether it is due or not, so that it can be let go of. An execution whose concurrency key is full is left out, so that
 -- it cannot block the rest.
-WHERE quarantined = '' AND driver = ANY(%(drivers)s) AND (
+WHERE quarantined = '' AND held = '' AND driver = ANY(%(drivers)s) AND (
     driver <> ''
     OR (wake_at <= %(now)s AND (concurrency_key = '' OR (
         SELECT count(*) FROM executions AS other
@@ -194,6 +240,74 @@ ORDER BY num DESC LIMIT %(limit)s
 
 -- name: quarantine
 UPDATE executions SET quarantined = %s WHERE id = %s
+
+-- name: hold
+UPDATE executions SET held = %s WHERE id = ANY(%s)
+
+-- name: hold_undriven
+UPDATE executions SET held = %s WHERE id = ANY(%s) AND ended_at = 0 AND (held <> '' OR driver = ANY(%s))
+
+-- name: family
+-- An execution and its descendants, the deepest first, and whether each is still needed: by itself, as long as it has
+-- not ended; by its parent, or by an execution that was made from it and may still look up what its children did.
+-- What was set aside can never end, and needs nothing any more.
+WITH RECURSIVE family (num, id, parent_id, is_over, seq, depth) AS (
+    SELECT num, id, parent_id, ended_at <> 0 OR quarantined <> '', seq, 0 FROM executions WHERE id = %s
+    UNION ALL
+    SELECT child.num, child.id, child.parent_id, child.ended_at <> 0 OR child.quarantined <> '', child.seq, depth + 1
+    FROM executions AS child JOIN family ON child.parent_id = family.id WHERE depth < 1000
+)
+SELECT num, id, seq, NOT is_over
+    OR EXISTS (
+        SELECT 1 FROM executions AS parent
+        WHERE parent.id = family.parent_id AND parent.ended_at = 0 AND parent.quarantined = ''
+    )
+    OR EXISTS (
+        SELECT 1 FROM executions AS fork
+        WHERE fork.forked_from = family.id AND fork.ended_at = 0 AND fork.quarantined = ''
+    )
+FROM family ORDER BY depth DESC, num DESC
+
+-- name: lock_doomed
+-- Those of them that nobody else has deleted by now.
+SELECT num, id FROM executions WHERE num = ANY(%s) ORDER BY id FOR UPDATE
+
+-- name: needed_after_all
+SELECT 1 FROM executions WHERE forked_from = ANY(%s) AND ended_at = 0 AND quarantined = '' LIMIT 1
+
+-- name: note_deleted
+INSERT INTO deleted (num, id) SELECT num, id FROM executions WHERE num = ANY(%(nums)s)
+
+-- name: delete_executions
+DELETE FROM executions WHERE num = ANY(%(nums)s)
+
+-- name: delete_events
+DELETE FROM events WHERE execution = ANY(%(nums)s)
+
+-- name: delete_snapshots
+DELETE FROM snapshots WHERE execution = ANY(%(nums)s)
+
+-- name: lock_blobs
+-- Whoever is about to use one of them is waited for, and seen by the statements after this one.
+SELECT digest FROM blobs
+WHERE digest IN (SELECT digest FROM blob_uses WHERE execution = ANY(%s))
+ORDER BY digest FOR UPDATE
+
+-- name: delete_blob_uses
+DELETE FROM blob_uses WHERE execution = ANY(%(nums)s)
+
+-- name: delete_unused_blobs
+DELETE FROM blobs
+WHERE digest = ANY(%(digests)s) AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob_uses.digest = blobs.digest)
+
+-- name: delete_commands
+DELETE FROM inbox WHERE execution_id = ANY(%(ids)s)
+
+-- name: read_deleted
+SELECT id FROM deleted ORDER BY num
+
+-- name: forget_deleted
+DELETE FROM deleted WHERE id = ANY(%s)
 
 -- name: enter
 -- A server may be set up to answer before a commit is on disk; what is journaled here has to be. A process that stands

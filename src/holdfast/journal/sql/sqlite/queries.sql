@@ -1,9 +1,12 @@
 -- name: insert_execution
--- A new head; a clash on the id or on (owner, key) writes nothing, and find_clash says with whom.
-INSERT INTO executions (id, name, kind, title, owner, key, labels, parent_id, created_at, concurrency_key,
+-- A new head; a clash on the id or on (owner, key) writes nothing, and find_clash says with whom. A number
+-- is never given twice: somebody may have been asleep since the one who had it was deleted.
+INSERT INTO executions (num, id, name, kind, title, owner, key, labels, parent_id, created_at, concurrency_key,
     concurrency_limit, status, reasons, error, failed_path, ended_at, wake_at, updated_at, ended, total, seq, digest,
-    epoch, driver)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    epoch, driver, held, forked_from)
+VALUES ((SELECT coalesce(max(last), 0) + 1 FROM (
+        SELECT max(num) AS last FROM executions UNION ALL SELECT max(num) FROM deleted
+    )), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 RETURNING num
 
@@ -61,15 +64,33 @@ DELETE FROM cache WHERE key IN (SELECT key FROM cache WHERE expires_at <= ? LIMI
 -- name: put_cache
 INSERT OR REPLACE INTO cache (key, output, expires_at, seal) VALUES (?, ?, ?, ?)
 
+-- name: evict_cache
+-- Keeps what expires last, up to the caps. Marks hold nothing, and are not given away before their time.
+DELETE FROM cache WHERE key IN (
+    SELECT key FROM (
+        SELECT key, sum(length(output)) OVER latest AS bytes, row_number() OVER latest AS place
+        FROM cache WHERE length(output) > 0 WINDOW latest AS (ORDER BY expires_at DESC, key)
+    ) AS kept WHERE bytes > ? OR place > ?
+)
+
+-- name: put_mark
+-- Changes a row only for whoever comes first, or after the last one's time.
+INSERT INTO cache (key, output, expires_at, seal) VALUES (?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at, seal = excluded.seal WHERE expires_at <= ?
+
 -- name: claim
 -- One driver at a time, and at most `concurrency_limit` running executions of one concurrency key.
 UPDATE executions SET epoch = epoch + 1, driver = :driver
-WHERE id = :id AND driver = :replacing AND quarantined = ''
+WHERE id = :id AND driver = :replacing AND quarantined = '' AND (held = '' OR NOT :to_drive)
   AND (concurrency_key = '' OR :replacing <> '' OR NOT :to_drive OR (
       SELECT count(*) FROM executions AS other
       WHERE other.concurrency_key = executions.concurrency_key AND other.driver <> '' AND other.num <> executions.num
   ) < concurrency_limit)
-RETURNING epoch
+RETURNING epoch, num
+
+-- name: is_there
+-- Whether it can be told anything: what was deleted would never answer, and the command would wait for ever.
+SELECT 1 FROM executions WHERE id = ?
 
 -- name: insert_command
 INSERT INTO inbox (id, execution_id, verb, at, by, arguments, seal) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
@@ -116,7 +137,8 @@ SELECT id, execution_id, verb, at, by, arguments FROM inbox WHERE id = ?
 -- name: pending_all
 -- Texts come as bytes, so that one that is none spoils nobody else's row.
 SELECT num, CAST(id AS BLOB), CAST(execution_id AS BLOB), CAST(verb AS BLOB), at, CAST(by AS BLOB), arguments, seal
-FROM inbox WHERE outcome = '' ORDER BY num LIMIT 1000
+FROM inbox WHERE outcome = '' AND (:after = '' OR num > (SELECT num FROM inbox WHERE id = :after))
+ORDER BY num LIMIT 1000
 
 -- name: pending_some
 SELECT num, CAST(id AS BLOB), CAST(execution_id AS BLOB), CAST(verb AS BLOB), at, CAST(by AS BLOB), arguments, seal
@@ -127,8 +149,11 @@ ORDER BY num
 -- name: head_columns
 SELECT id, name, kind, created_at, status, title, owner, key, labels, parent_id, updated_at, ended_at, wake_at,
     reasons, error, failed_path, ended, total, concurrency_key, concurrency_limit, seq, digest, epoch, driver,
-    quarantined
+    quarantined, held, forked_from
 FROM executions
+
+-- name: count
+SELECT count(*) FROM executions
 
 -- name: head_nums
 SELECT num FROM executions
@@ -142,11 +167,12 @@ SELECT CAST(id AS BLOB) FROM executions WHERE num = ?
 -- it cannot block the rest.
 WHERE num IN (
     SELECT num FROM executions
-    WHERE driver <> '' AND driver IN (SELECT value FROM json_each(:drivers)) AND quarantined = ''
+    WHERE driver <> '' AND driver IN (SELECT value FROM json_each(:drivers)) AND quarantined = '' AND held = ''
     UNION ALL
     SELECT num FROM (
         SELECT num FROM executions AS due
-        WHERE wake_at <= :now AND driver = '' AND quarantined = '' AND '' IN (SELECT value FROM json_each(:drivers))
+        WHERE wake_at <= :now AND driver = '' AND quarantined = '' AND held = ''
+          AND '' IN (SELECT value FROM json_each(:drivers))
           AND (concurrency_key = '' OR (
               SELECT count(*) FROM executions AS other
               WHERE other.concurrency_key = due.concurrency_key AND other.driver <> ''
@@ -182,3 +208,87 @@ ORDER BY +num DESC LIMIT :limit
 
 -- name: quarantine
 UPDATE executions SET quarantined = ? WHERE id = ?
+
+-- name: hold
+UPDATE executions SET held = :why WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: hold_undriven
+UPDATE executions SET held = :why WHERE id IN (SELECT value FROM json_each(:ids)) AND ended_at = 0
+  AND (held <> '' OR driver IN (SELECT value FROM json_each(:free)))
+
+-- name: family
+-- An execution and its descendants, the deepest first, and whether each is still needed: by itself, as long as it has
+-- not ended; by its parent, or by an execution that was made from it and may still look up what its children did.
+-- What was set aside can never end, and needs nothing any more.
+WITH RECURSIVE family (num, id, parent_id, is_over, seq, depth) AS (
+    SELECT num, id, parent_id, ended_at <> 0 OR quarantined <> '', seq, 0 FROM executions WHERE id = :id
+    UNION ALL
+    SELECT child.num, child.id, child.parent_id, child.ended_at <> 0 OR child.quarantined <> '', child.seq, depth + 1
+    FROM executions AS child JOIN family ON child.parent_id = family.id WHERE depth < 1000
+)
+SELECT num, id, seq, NOT is_over
+    OR EXISTS (
+        SELECT 1 FROM executions AS parent
+        WHERE parent.id = family.parent_id AND parent.ended_at = 0 AND parent.quarantined = ''
+    )
+    OR EXISTS (
+        SELECT 1 FROM executions AS fork
+        WHERE fork.forked_from = family.id AND fork.ended_at = 0 AND fork.quarantined = ''
+    )
+FROM family ORDER BY depth DESC, num DESC
+
+-- name: note_deleted
+INSERT INTO deleted (num, id) SELECT num, id FROM executions WHERE num IN (SELECT value FROM json_each(:nums))
+
+-- name: delete_executions
+DELETE FROM executions WHERE num IN (SELECT value FROM json_each(:nums))
+
+-- name: delete_events
+DELETE FROM events WHERE execution IN (SELECT value FROM json_each(:nums))
+
+-- name: delete_snapshots
+DELETE FROM snapshots WHERE execution IN (SELECT value FROM json_each(:nums))
+
+-- name: delete_unshared_blobs
+-- Those that nobody else uses.
+DELETE FROM blobs WHERE digest IN (
+    SELECT digest FROM blob_uses AS ours WHERE execution IN (SELECT value FROM json_each(:nums)) AND NOT EXISTS (
+        SELECT 1 FROM blob_uses AS other
+        WHERE other.digest = ours.digest AND other.execution NOT IN (SELECT value FROM json_each(:nums))
+    )
+)
+
+-- name: delete_blob_uses
+DELETE FROM blob_uses WHERE execution IN (SELECT value FROM json_each(:nums))
+
+-- name: delete_pending
+DELETE FROM inbox WHERE outcome = '' AND execution_id IN (SELECT value FROM json_each(:ids))
+
+-- name: delete_answered
+DELETE FROM inbox WHERE outcome <> '' AND execution_id IN (SELECT value FROM json_each(:ids))
+
+-- name: read_deleted
+SELECT id FROM deleted WHERE id <> ''
+
+-- name: forget_deleted
+UPDATE deleted SET id = '' WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: drop_forgotten
+-- All but the last, whose number must not be given again.
+DELETE FROM deleted WHERE id = '' AND num < (SELECT max(num) FROM deleted)
+
+-- name: hold_unfinished
+UPDATE executions SET held = ? WHERE ended_at = 0 AND held = ''
+
+-- name: count_held
+SELECT count(*) FROM executions WHERE ended_at = 0 AND held <> ''
+
+-- name: drop_drivers
+UPDATE executions SET driver = '' WHERE driver <> ''
+
+-- name: sound_heads
+-- All but those that are known to be damaged.
+SELECT num, id, digest FROM executions WHERE quarantined = '' ORDER BY num
+
+-- name: all_blobs
+SELECT digest, body FROM blobs

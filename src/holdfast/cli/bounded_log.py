@@ -1,0 +1,49 @@
+"""What a process without a terminal says goes to a file, and that file has a limit."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+LOG_BYTES_MAX = 10 * 1024 * 1024  # of one process's log: at least the newest half of it is kept
+
+
+def take_over_output(path: Path) -> None:
+    """From now on, everything that is printed here goes to the file."""
+    _point_output_at(path)
+    sys.stdout = sys.stderr = BoundedLog(path)
+
+
+def _point_output_at(path: Path) -> None:
+    fresh = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    for descriptor in (1, 2):  # what children and libraries write goes there, too
+        os.dup2(fresh, descriptor)
+    os.close(fresh)
+
+
+class BoundedLog(io.TextIOBase):
+    """Standard output and error in a file; when that has half its bytes, it becomes `….log.1` and a new one begins.
+
+    A log that cannot be written, on a full disk, must not keep anything from going on.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
+        self._path = path
+        self._half = bytes_max // 2
+
+    def write(self, text: str) -> int:
+        data = text.encode(errors="replace")[: self._half]
+        with suppress(OSError):
+            if os.fstat(self.fileno()).st_size + len(data) > self._half:
+                os.replace(self._path, f"{self._path}.1")
+                _point_output_at(self._path)
+            os.write(self.fileno(), data)
+        return len(text)
+
+    def fileno(self) -> int:
+        return 1

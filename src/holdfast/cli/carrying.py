@@ -1,0 +1,218 @@
+"""Commands that carry executions around: checkpoint, export, import. `resume --from` is in running.py."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.bulk import ONE, Doing, Selection, do_many
+from holdfast.cli.options import AsJson, MaybeId, Replace, check_new, spread
+from holdfast.cli.place import bare_engine, driving_engine, settings_of, wait_for
+from holdfast.cli.text import count, json_line
+from holdfast.core.errors import JournalError, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.core.commands import Answer, Outcome
+    from holdfast.engine.carrying import Restored
+    from holdfast.engine.engine import Engine
+
+Force = Annotated[bool, typer.Option("--force", help="Take it in though tools, folder or version are others here.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(checkpoint)
+    app.command()(export)
+    app.command("import")(import_)
+
+
+@spread
+def checkpoint(
+    context: typer.Context, execution: MaybeId = "", selection: Selection = ONE, as_json: AsJson = False
+) -> int:
+    """Save an execution, or all that fit, as files in .holdfast/executions, whether or not they run.
+
+    A file holds what is in the journal now, with its children; the newest three of each execution are kept.
+
+    \b
+    Example:
+      holdfast checkpoint @last
+      holdfast checkpoint --status running --label team=harbour
+    """
+    settings = settings_of(context)
+    if selection.is_meant(execution):
+        doing = Doing(word="saved", status=(), work=_save_all, with_children=False)
+        return do_many(settings, doing, selection, execution, as_json=as_json)
+
+    async def work() -> int:
+        async with bare_engine(settings) as engine:
+            run = await engine.find(execution)
+            saved, answer = await engine.checkpoint(run.id)
+        if as_json:
+            told = {"id": run.id, "file": saved.file, "through": saved.through, "bytes": saved.bytes}
+            print(json_line({**told, "outcome": answer.outcome, "text": answer.text, "seq": answer.seq or None}))
+        else:
+            print(saved.file)
+        return 0
+
+    return wait_for(work())
+
+
+async def _save_all(engine: Engine, ids: list[str], bulk_id: str) -> AsyncIterator[tuple[str, Answer]]:
+    for execution_id in ids:
+        command_id = f"{bulk_id}:{execution_id}"
+        try:
+            saved, answer = await engine.checkpoint(execution_id, command_id=command_id)
+        except (UsageError, JournalError, OSError) as error:
+            yield execution_id, _said(command_id, "refused", str(error))
+        else:
+            # What was refused or is queued is told as it was said; the file lies there all the same.
+            told = saved.file if answer.outcome == "applied" else f"{answer.text}; it is saved as {saved.file}"
+            yield execution_id, _said(command_id, answer.outcome, told, answer.seq)
+
+
+def _said(command_id: str, outcome: Outcome, text: str, seq: int = 0) -> Answer:
+    from holdfast.core.commands import Answer
+
+    return Answer(command_id=command_id, outcome=outcome, text=text, seq=seq)
+
+
+@spread
+def export(
+    context: typer.Context,
+    execution: MaybeId = "",
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE",
+            help="Where to; - is standard output. Default: ID.json. With filters: a folder.",
+        ),
+    ] = "",
+    force: Replace = False,
+    selection: Selection = ONE,
+    as_json: AsJson = False,
+) -> int:  # fmt: skip
+    """Write an execution and its children into one portable file, which `holdfast import` reads.
+
+    Nothing is changed, and nothing is stopped: the file holds what is in the journal now. With filters, each that fits
+    and has no parent is written to ID.json in a folder, which is made if need be; a file that holds the same is left.
+
+    \b
+    Example:
+      holdfast export @last -o report.json
+      holdfast export @last -o - | ssh there holdfast import -
+      holdfast export --status completed --since 7d -o archive/
+    """
+    settings = settings_of(context)
+    if selection.is_meant(execution):
+        doing = _exporting(_folder(output), force)
+        return do_many(settings, doing, selection, execution, as_json=as_json)
+
+    async def work() -> int:
+        from holdfast.journal.checkpoints import write_file
+
+        async with bare_engine(settings) as engine:
+            run = await engine.find(execution)
+            bundle = await engine.export(run.id)
+        if output == "-":
+            sys.stdout.buffer.write(bundle)
+            return 0
+        path = Path(output or f"{run.id}.json")
+        check_new(path, force)
+        size = write_file(path, [bundle])
+        print(json_line({"id": run.id, "file": str(path), "bytes": size}) if as_json else path)
+        return 0
+
+    return wait_for(work())
+
+
+def _folder(output: str) -> Path:
+    folder = Path(output or ".")
+    if output == "-":
+        raise UsageError("many executions do not fit into standard output; name a folder with -o")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; with filters -o names a folder")
+    return folder
+
+
+def _exporting(folder: Path, force: bool) -> Doing:
+    async def work(engine: Engine, ids: list[str], bulk_id: str) -> AsyncIterator[tuple[str, Answer]]:
+        for execution_id in ids:
+            path = folder / f"{execution_id}.json"
+            try:
+                is_new = _write_new(path, await engine.export(execution_id), force)
+            except (UsageError, JournalError, OSError) as error:
+                yield execution_id, _said(bulk_id, "refused", str(error))
+            else:
+                yield execution_id, _said(bulk_id, "applied" if is_new else "unchanged", str(path))
+
+    return Doing(word="exported", status=(), work=work, with_children=False)
+
+
+def _write_new(path: Path, bundle: bytes, force: bool) -> bool:
+    """Whether there was anything to write: the file may hold it since a bulk that was cut off."""
+    from holdfast.journal.checkpoints import write_file
+
+    if path.is_file() and path.read_bytes() == bundle:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    check_new(path, force)
+    write_file(path, [bundle])
+    return True
+
+
+def import_(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What export or checkpoint wrote; - is standard input.")],
+    force: Force = False,
+    as_new: Annotated[
+        bool, typer.Option("--as-new", help="As a copy under a new id, which keeps what was done.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Bring an exported execution into this journal, under the id it has.
+
+    It is checked whole before anything is written. Nobody drives it before you resume it: the original may still run.
+
+    \b
+    Example:
+      holdfast import report.json
+      holdfast resume @last
+    """
+    settings = settings_of(context)
+
+    async def work() -> int:
+        from holdfast.journal.bundle import BUNDLE_BYTES_MAX
+
+        async with driving_engine(settings, recover="none") as engine:
+            source = sys.stdin.buffer.read(BUNDLE_BYTES_MAX + 1) if file == "-" else file
+            restored = await engine.restore(source, force=force, as_new=as_new)
+        print(json_line(_as_data(restored)) if as_json else _in_words(restored))
+        return 0
+
+    return wait_for(work())
+
+
+def _as_data(restored: Restored) -> dict[str, object]:
+    held = restored.outcome == "imported" and not is_over(restored)
+    return {**restored._asdict(), "held": held, "differences": list(restored.differences)}
+
+
+def _in_words(restored: Restored) -> str:
+    if restored.outcome == "unchanged":
+        return f"execution {restored.id} is here already, as it is in the file; nothing was changed"
+    family = f" with {count(restored.executions - 1, 'descendant')}" if restored.executions > 1 else ""
+    lines = [f"imported {restored.id}{family}: {restored.status}"]
+    if not is_over(restored):
+        force = " --force" if restored.differences else ""
+        lines.append(f"nobody drives it until you say so; go on with: holdfast resume {restored.id}{force}")
+    return "\n".join(lines)
+
+
+def is_over(restored: Restored) -> bool:
+    from holdfast.core.lifecycle import ENDS
+
+    return restored.status in ENDS

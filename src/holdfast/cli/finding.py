@@ -1,0 +1,287 @@
+"""Commands that look across executions: inbox (what is asked of people), history (who did what), diff."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.cli.filters import ANY, Filters
+from holdfast.cli.options import AsJson, Id, Limit, spread
+from holdfast.cli.place import bare_engine, looked_into, now_us, settings_of, wait_for
+from holdfast.cli.text import (
+    aside,
+    distance,
+    duration,
+    json_line,
+    local_time,
+    one_line,
+    paint,
+    size,
+    status_word,
+    tame,
+    value,
+)
+from holdfast.core.errors import StoreCorrupted
+
+if TYPE_CHECKING:
+    from holdfast.core.compare import Comparison, Difference, Side
+    from holdfast.core.events import AnyEvent
+    from holdfast.engine.engine import Engine
+    from holdfast.engine.run import Run
+    from holdfast.journal.store import Head, Store
+
+INBOX_MAX = 1000  # executions looked into for what they ask
+PAGE = 500
+VALUE_BYTES_MAX = 16 * 1024  # of a value that `diff` shows; a larger one is shown as its size and digest
+
+
+def register(app: typer.Typer) -> None:
+    for command in (inbox, history, diff):
+        app.command()(command)
+
+
+# ---- inbox ---------------------------------------------------------------------------------------------------------
+
+
+@spread
+def inbox(context: typer.Context, filters: Filters = ANY, limit: Limit = 100, as_json: AsJson = False) -> int:
+    """List what is asked of people, over all executions: by whom, since when, until when, and how to answer.
+
+    \b
+    Example:
+      holdfast inbox
+      holdfast inbox --label team=harbour --json
+    """
+    settings = settings_of(context)
+
+    async def work() -> list[dict[str, Any]]:
+        async with looked_into(settings) as store:
+            return [] if store is None else [asked async for asked in _open_requests(store, filters, limit)]
+
+    found = wait_for(work())
+    if as_json:
+        print(json_line(found))
+    elif found:
+        print("\n\n".join("\n".join(_as_card(tame(asked))) for asked in found))
+    if not found:
+        where = f" by what matches {filters.as_typed()}" if filters.are_given else ""
+        aside(f"nothing is asked of anybody{where}", as_json)
+    elif len(found) == limit:
+        aside(f"these are the newest {limit}; --limit shows more", as_json)
+    return 0
+
+
+async def _open_requests(store: Store, filters: Filters, limit: int) -> AsyncIterator[dict[str, Any]]:
+    """Heads say who waits for people; only those are opened, and those that run, which may ask beside."""
+    from holdfast.cli.story import commands_for
+    from holdfast.engine.run import PEOPLE
+    from holdfast.engine.wire import resolved, wire_request
+    from holdfast.journal.log import read_state
+
+    opened, found = 0, 0
+    query = await filters.query(store, now_us(), limit=PAGE, status=("waiting", "running"))
+    while page := await store.heads(query):
+        query.before = page[-1].id
+        for head in page:
+            if head.quarantined or (head.status == "waiting" and not any(r.kind in PEOPLE for r in head.reasons)):
+                continue
+            with suppress(StoreCorrupted):  # it is the doctor who names it; what others ask can be answered
+                _, state, _ = await read_state(store, head.id)
+                for asked in state.open_requests():
+                    request = wire_request(asked, state)
+                    typed = [command for command, _ in commands_for(request, head.id)]
+                    yield await resolved(store, {**_of_execution(head), **request, "commands": typed})
+                    found += 1
+            opened += 1
+            if opened >= INBOX_MAX or found >= limit:
+                return
+
+
+def _of_execution(head: Head) -> dict[str, object]:
+    return {"execution_id": head.id, "name": head.name, "title": head.title, "owner": head.owner, "labels": head.labels}
+
+
+def _as_card(asked: dict[str, Any]) -> list[str]:
+    from holdfast.cli.story import request_lines
+
+    who = f", of {asked['owner']}" if asked["owner"] else ""
+    heading = (
+        f"{one_line(asked['title'] or asked['name'])} ({asked['execution_id']}{who}), {distance(asked['opened_at'])}"
+    )
+    return [paint(heading, "bold"), *(f"  {line}" for line in request_lines(asked, asked["execution_id"]))]
+
+
+# ---- history -------------------------------------------------------------------------------------------------------
+
+_SAID = frozenset(
+    {
+        "task:paused", "task:resumed", "task:interrupted", "task:stopped", "approval:granted", "approval:denied",
+        "request:answered", "event:received", "plan:extended",
+    }
+)  # fmt: skip
+
+
+@spread
+def history(context: typer.Context, filters: Filters = ANY, limit: Limit = 20, as_json: AsJson = False) -> int:
+    """Tell who ran what, how it ended and how long it took, and who commanded what, newest first.
+
+    \b
+    Example:
+      holdfast history --since 1d
+      holdfast history --owner ann --json
+    """
+    settings = settings_of(context)
+
+    async def work() -> list[dict[str, Any]]:
+        async with looked_into(settings) as store:
+            if store is None:
+                return []
+            heads = await store.heads(await filters.query(store, now_us(), limit=limit))
+            return [await _told(store, head) for head in heads]
+
+    found = wait_for(work())
+    if as_json:
+        print(json_line(found))
+    else:
+        for told in found:
+            print("\n".join(_as_story(tame(told))))
+    if not found:
+        aside(f"no execution matches {filters.as_typed()}" if filters.are_given else "nothing was run yet", as_json)
+    return 0
+
+
+async def _told(store: Store, head: Head) -> dict[str, Any]:
+    from holdfast.engine.wire import iso, seconds, why_held, wire_event
+    from holdfast.journal.log import read_events
+
+    commands: list[dict[str, object]] = []
+    after = 0
+    while page := await read_events(store, head.id, after, PAGE):
+        after = page[-1][0]
+        commands += [wire_event(head.id, seq, event) for seq, event in page if _was_commanded(event)]
+    took_us = head.ended_at - head.created_at if head.ended_at else None
+    facts = _of_execution(head)
+    facts["id"] = facts.pop("execution_id")
+    return {
+        **facts,
+        "status": head.status,
+        "held": why_held(head) or None,
+        "created_at": iso(head.created_at),
+        "ended_at": iso(head.ended_at),
+        "duration_s": seconds(took_us),
+        "error": head.error or None,
+        "commands": commands,
+    }
+
+
+def _was_commanded(event: AnyEvent) -> bool:
+    from holdfast.core.events import name_of
+
+    return name_of(event) in _SAID
+
+
+def _as_story(told: dict[str, Any]) -> list[str]:
+    from holdfast.cli.story import line_of
+
+    owner = f" by {told['owner']}" if told["owner"] else ""
+    took = f" after {duration(told['duration_s'])}" if told["duration_s"] is not None else ""
+    error = f": {value(told['error'])}" if told["error"] else ""
+    head = f"{local_time(told['created_at'])}  {one_line(told['title'] or told['name'])} ({told['id']}){owner}"
+    held = f", held: {told['held']}" if told["held"] else ""
+    lines = [f"{paint(head, 'bold')}: {status_word(told['status'])}{held}{took}{error}"]
+    return lines + [f"  {local_time(command['at'])}  {line_of(command)}" for command in told["commands"]]
+
+
+# ---- diff ----------------------------------------------------------------------------------------------------------
+
+
+def diff(context: typer.Context, execution: Id, other: Id, as_json: AsJson = False) -> int:
+    """Compare two executions by the paths of their steps.
+
+    Exit codes: 0 the same, 1 different, 2 wrong use. How long steps took is told where it is striking, and makes no
+    difference.
+
+    \b
+    Example:
+      holdfast diff 01a2 @last
+    """
+    settings = settings_of(context)
+
+    async def work() -> dict[str, Any]:
+        from holdfast.core.compare import compare
+
+        async with bare_engine(settings) as engine:
+            a, b = await engine.find(execution), await engine.find(other)
+            found = compare(await _side(engine, a), await _side(engine, b))
+            return {"a": a.id, "b": b.id, **await _wired(engine, found)}
+
+    found = wait_for(work())
+    print(json_line(found) if as_json else "\n".join(_as_lines(tame(found))))
+    return 1 if found["differences"] else 0
+
+
+async def _side(engine: Engine, run: Run) -> Side:
+    from holdfast.core.compare import side_of
+    from holdfast.journal.log import read_events
+
+    events = await read_events(engine.services.store, run.id, 0)
+    return side_of(await run.state(), (event for _, event in events))
+
+
+async def _wired(engine: Engine, found: Comparison) -> dict[str, Any]:
+    return {
+        "same": not found.differences,
+        "differences": [await _wired_one(engine, one) for one in found.differences],
+        "durations": [
+            {"path": one.path, "a_s": one.a / 1e6, "b_s": one.b / 1e6} for one in found.durations
+        ],
+    }  # fmt: skip
+
+
+async def _wired_one(engine: Engine, one: Difference) -> dict[str, Any]:
+    return {
+        "path": one.path, "what": one.what, "a": await _shown(engine, one.a), "b": await _shown(engine, one.b)
+    }  # fmt: skip
+
+
+async def _shown(engine: Engine, said: Any) -> Any:
+    import msgspec
+
+    from holdfast.engine.wire import plain
+    from holdfast.journal.blobs import fetch_blob, reference
+
+    if not isinstance(said, msgspec.Raw):
+        return said
+    blob = reference(said)
+    if blob is None or blob.bytes > VALUE_BYTES_MAX:
+        return plain(said)
+    return msgspec.json.decode(await fetch_blob(engine.services.store, blob))
+
+
+def _as_lines(found: dict[str, Any]) -> list[str]:
+    lines = [f"a: {found['a']}", f"b: {found['b']}"]
+    if found["same"]:
+        lines.append("the same")
+    for one in found["differences"]:
+        where = f"{one['path']}: " if one["path"] else ""
+        if one["what"] == "step":
+            side, status = ("a", one["a"]) if one["b"] is None else ("b", one["b"])
+            lines.append(f"{where}only in {side} ({status})")
+        else:
+            lines += [f"{where}{one['what']}", f"  a: {_brief(one['a'])}", f"  b: {_brief(one['b'])}"]
+    for one in found["durations"]:
+        lines.append(f"{one['path']}: took {duration(one['a_s'])} in a, {duration(one['b_s'])} in b")
+    return lines
+
+
+def _brief(said: Any) -> str:
+    match said:
+        case None:
+            return "nothing"
+        case {"holdfast": "blob", "bytes": int(number), "digest": str(digest)}:
+            return f"{size(number)}, too large to be shown here, with the digest {digest[:16]}"
+        case _:
+            return value(said)

@@ -1,0 +1,191 @@
+"""`logs`: what tools said, printed and logged, by step and attempt; what is stored first, then what comes.
+
+A line comes by twice, live and with its attempt's outcome, in either order: the second time it is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from holdfast.cli.looking import telling_when_left_alone
+from holdfast.cli.options import AsJson, Id
+from holdfast.cli.place import bare_engine, settings_of, wait_for
+from holdfast.cli.text import aside, json_line, local_time, paint, tame
+from holdfast.core.errors import NotFound
+from holdfast.core.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from holdfast.core.events import StepLogged, TaskMessage
+    from holdfast.engine.engine import Engine
+    from holdfast.engine.run import Run
+    from holdfast.tools.logbook import Line, Logbook
+
+PAGE_EVENTS = 1000
+_COLOURS = {"stderr": "yellow", "warning": "yellow", "error": "red", "critical": "red", "dropped": "dim"}
+
+
+class Wanted(NamedTuple):
+    """Of which step, with everything inside it, and of which attempt; "" and 0 are all."""
+
+    step: str = ""
+    attempt: int = 0
+
+    def fits(self, path: str, attempt: int) -> bool:
+        inside = not self.step or path == self.step or path.startswith((f"{self.step}/", f"{self.step}["))
+        return inside and self.attempt in (0, attempt)
+
+
+class Said(NamedTuple):
+    path: str
+    attempt: int
+    line: Line
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(logs)
+
+
+def logs(
+    context: typer.Context,
+    execution: Id,
+    step: Annotated[str, typer.Argument(metavar="[STEP]", help="Only of this step and what is inside it.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and print what comes, until the end.")] = False,
+    attempt: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only of this attempt.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print what tools said, printed and logged: time, step, attempt, stream and line.
+
+    \b
+    Example:
+      holdfast logs @last
+      holdfast logs @last fetch --attempt 2
+      holdfast logs @last --follow
+    """
+    settings = settings_of(context)
+    wanted = Wanted(step, attempt or 0)
+
+    async def work() -> None:
+        async with bare_engine(settings) as engine:
+            run = await engine.find(execution)
+            await _check_step(run, step)
+            found = 0
+            async with telling_when_left_alone(engine, run, as_json) if follow else nullcontext():
+                async for said in _followed(engine, run, wanted) if follow else _stored(engine, run, wanted):
+                    found += 1
+                    print(_as_json(said) if as_json else _as_text(said), flush=follow)
+            if not found:
+                aside(f"nothing was said{f' by {step}' if step else ''}, or nothing of it is stored yet", as_json)
+
+    wait_for(work())
+    return 0
+
+
+async def _check_step(run: Run, step: str) -> None:
+    if not step:
+        return
+    from holdfast.engine.wire import planned_steps
+
+    state = await run.state()
+    known = {*state.steps, *planned_steps(state)}
+    if not any(Wanted(step).fits(path, 1) for path in known):
+        raise NotFound(f'there is no step "{step}" in {run.id}{did_you_mean(step, sorted(known))}')
+
+
+# ---- what is stored ------------------------------------------------------------------------------------------------
+
+
+async def _stored(engine: Engine, run: Run, wanted: Wanted) -> AsyncIterator[Said]:
+    from holdfast.core.events import StepLogged
+    from holdfast.journal.log import read_events
+
+    after = 0
+    while page := await read_events(engine.services.store, run.id, after, PAGE_EVENTS):
+        for seq, event in page:
+            after = seq
+            if isinstance(event, StepLogged) and wanted.fits(event.path, event.attempt):
+                for said in await _lines_of(engine, event):
+                    yield said
+
+
+async def _lines_of(engine: Engine, event: StepLogged) -> list[Said]:
+    from holdfast.journal.blobs import fetch_blob
+    from holdfast.tools.logbook import decode_lines
+
+    body = await fetch_blob(engine.services.store, event.log)
+    return [Said(event.path, event.attempt, line) for line in decode_lines(body)]
+
+
+# ---- what comes ----------------------------------------------------------------------------------------------------
+
+
+async def _followed(engine: Engine, run: Run, wanted: Wanted) -> AsyncIterator[Said]:
+    from holdfast.core.events import StepLogged, TaskMessage
+
+    live = _Live()
+    async for watched in run.watch():
+        event: Any = watched.event
+        if isinstance(event, TaskMessage):
+            found = live.lines_of(event)
+        elif isinstance(event, StepLogged):
+            found = live.not_shown(event, await _lines_of(engine, event))
+        else:
+            continue
+        if wanted.fits(event.path, event.attempt):
+            for said in found:
+                yield said
+
+
+class _Live:
+    """What was shown already, while it was said or when it was stored, so that it is not shown again."""
+
+    def __init__(self) -> None:
+        self._books: dict[tuple[str, int], Logbook] = {}  # join pieces to lines, as the driver does
+        self._live: dict[tuple[str, int], tuple[int, int]] = {}  # from when to when lines were shown live
+        self._stored: dict[tuple[str, int], int] = {}
+
+    def lines_of(self, frame: TaskMessage) -> list[Said]:
+        from holdfast.tools.logbook import HEARD, SAID, Logbook
+
+        stream = frame.role if frame.role in HEARD else SAID
+        key = (frame.path, frame.attempt)
+        if frame.at <= self._stored.get(key, -1):
+            return []
+        if key not in self._books:
+            self._books[key] = Logbook(frame.at)
+        lines = self._books[key].write(frame.at, stream, frame.content, ends=not frame.streaming)
+        if lines:
+            first, _ = self._live.get(key, (frame.at, 0))
+            self._live[key] = (first, frame.at)
+        return [Said(*key, line) for line in lines]
+
+    def not_shown(self, event: StepLogged, lines: list[Said]) -> list[Said]:
+        key = (event.path, event.attempt)
+        self._books.pop(key, None)
+        self._stored[key] = max(said.line.at for said in lines)
+        first, last = self._live.get(key, (0, -1))
+        return [said for said in lines if not first <= said.line.at <= last]
+
+
+# ---- how it is put -------------------------------------------------------------------------------------------------
+
+
+def _as_text(said: Said) -> str:
+    from holdfast.engine.wire import iso
+
+    again = f"#{said.attempt}" if said.attempt > 1 else ""
+    at, stream = local_time(iso(said.line.at)), said.line.stream
+    line = tame(said.line.text)
+    text = paint(line, _COLOURS[stream]) if stream in _COLOURS else line
+    return f"{at}  {said.path}{again}  {stream:<7}  {text}"
+
+
+def _as_json(said: Said) -> str:
+    from holdfast.engine.wire import iso
+
+    line = said.line
+    fields = {"at": iso(line.at), "path": said.path, "attempt": said.attempt, "stream": line.stream}
+    return json_line({**fields, "text": line.text})

@@ -1,0 +1,180 @@
+"""`holdfast tools test`: one tool, called directly and outside any execution. Nothing is journaled."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.options import AsJson, pairs, read_inputs_file
+from holdfast.cli.place import settings_of, wait_for
+from holdfast.cli.text import duration, is_terminal, json_line, tame, value
+from holdfast.core.errors import InputInvalid, InvalidCall, Misconfigured, Refused
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+    from holdfast.tools.call import Call
+    from holdfast.tools.tool import Tool
+
+Given = Annotated[
+    list[str] | None, typer.Option("--input", "-i", metavar="K=V", help="An argument of the tool. Repeatable.")
+]
+
+
+def try_tool(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool to call.")],
+    given: Given = None,
+    inputs_file: Annotated[str, typer.Option("--inputs", metavar="FILE", help="Arguments as a JSON object.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Call it without asking, though it has an effect.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Call one tool now, outside any execution, and show what becomes of it.
+
+    An argument may name a secret: ${{ secrets.NAME }}.
+
+    A tool whose effect is `once`, or that costs money, is only called after a yes. Exit codes: 0 it answered, 1 it
+    failed, 2 wrong use.
+
+    \b
+    Example:
+      holdfast tools test files.list -i path=.
+      holdfast tools test http.get -i url=https://example.org --json
+    """
+    settings = settings_of(context)
+    said: dict[str, Any] = {**(read_inputs_file(inputs_file) if inputs_file else {}), **pairs(given, "-i")}
+    return wait_for(_test(settings, name, said, set(pairs(given, "-i")), yes=yes, as_json=as_json))
+
+
+async def _test(
+    settings: Settings, name: str, said: dict[str, Any], texts: set[str], *, yes: bool, as_json: bool
+) -> int:
+    from holdfast.app import registry_of, vault_of
+    from holdfast.core.secrets import put_in, typed_references
+    from holdfast.tools.masks import masks
+
+    registry = registry_of(settings)
+    try:
+        await registry.open()
+        tool = registry.get(name)
+        schema = tool.schema()["properties"]
+        arguments = {key: _typed(schema.get(key, {}), item) if key in texts else item for key, item in said.items()}
+        arguments, names = typed_references(arguments)
+        try:
+            filled = put_in(arguments, await vault_of(settings).fetch(sorted(names)))
+            validated = tool.validate(filled)
+        except (InvalidCall, Misconfigured) as error:
+            raise InputInvalid(masks.text(str(error))) from None  # whoever typed it is wrong, and not the tool
+        shown = dict(tool.signature.soften(arguments))
+        estimate = await tool.run_estimate(validated)
+        if (tool.effect == "once" or tool.cost_micros) and not yes:
+            _ask(tool, f"{name} with {value(shown)}")
+        if not as_json:
+            print(f"calls {name} with {value(shown)}")
+            if estimate is not None:
+                print(f"takes about {duration(estimate)}, it says")
+        outcome = await _call(tool, validated, settings)
+    finally:
+        await registry.close()
+    wired = {"tool": name, "arguments": json.loads(_encoded(shown)), "estimate_s": estimate, **outcome}
+    print(json_line(wired) if as_json else "\n".join(_lines(wired)))
+    return 0 if outcome["failure"] is None else 1
+
+
+def _typed(schema: dict[str, Any], text: str) -> Any:
+    """A text as what its parameter takes: as it is, or as JSON; what fits neither is for the tool to refuse."""
+    if schema.get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _ask(tool: Tool[..., Any], meant: str) -> None:
+    what = "it may have an effect that cannot be taken back" if tool.effect == "once" else "it costs money"
+    if not (is_terminal(sys.stdin) and is_terminal()):
+        raise Refused(f"{tool.name} was not called: {what}; add --yes if that is meant")
+    print(f"{meant}: {what}. Call it? [y]es, [n]o: ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Refused(f"{tool.name} was not called")
+
+
+async def _call(tool: Tool[..., Any], validated: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    import asyncio
+
+    from holdfast.core.failure import describe
+    from holdfast.core.policy import STEP_TIMEOUT_S
+    from holdfast.tools.bugs import place_of_bug
+    from holdfast.tools.call import Call
+    from holdfast.tools.listening import cover, listening
+    from holdfast.tools.masks import masks
+
+    call = Call("", "test", 1, f"test:{uuid.uuid4()}", settings.root, host=_Aloud())
+    began = time.monotonic()
+    output, failure = None, None
+    try:
+        with listening():
+            cover()
+            async with asyncio.timeout(tool.timeout_s or STEP_TIMEOUT_S):
+                output = json.loads(masks.json(tool.output(await tool.invoke(validated, call))))
+    except Exception as error:
+        described = masks.failure(describe(error))
+        failure = {
+            "category": described.category,
+            "message": described.message or type(error).__name__,
+            "error": described.error,
+            "happened": described.happened if tool.effect != "read" else "nothing",
+            "place": place_of_bug(error),
+        }
+    return {"output": output, "failure": failure, "duration_s": time.monotonic() - began}
+
+
+class _Aloud:
+    """What the tool says goes to stderr, beside the answer."""
+
+    async def note(self, call: Call, data: bytes) -> None:
+        _aside(f"notes {data.decode()}")
+
+    def say(self, call: Call, content: str, role: str, streaming: bool) -> None:
+        _aside(content)
+
+    def progress(self, call: Call, percent: float, text: str) -> None:
+        _aside(f"{percent:.0f}% {text}".rstrip())
+
+    def check_open(self, call: Call, what: str) -> None: ...
+
+    def hear(self, call: Call, stream: str, text: str) -> None: ...
+
+
+def _aside(text: str) -> None:
+    from holdfast.tools.masks import masks
+
+    print(tame(masks.text(text)), file=sys.stderr, flush=True)
+
+
+_WORDS = {
+    "nothing": "nothing happened",
+    "known": "what happened is known",
+    "unknown": "it may or may not have happened",
+}
+
+
+def _lines(wired: dict[str, Any]) -> list[str]:
+    took = duration(wired["duration_s"])
+    failure = wired["failure"]
+    if failure is None:
+        return [f"answered in {took}:", json.dumps(tame(wired["output"]), indent=2, ensure_ascii=False)]
+    happened = _WORDS[failure["happened"]]
+    where = [f"where: {failure['place']}"] if failure["place"] else []
+    return [f"failed after {took}: {tame(failure['message'])}", *where, f"category: {failure['category']} ({happened})"]
+
+
+def _encoded(arguments: dict[str, Any]) -> bytes:
+    from holdfast.tools.values import encode
+
+    return encode(arguments, "the arguments")

@@ -1,0 +1,166 @@
+"""Masks over the values that must not be seen, in every form in which one is likely to appear.
+
+Pure. What is masked is decided by whoever adds values; references to secrets are holdfast.core.secrets.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, cast
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from holdfast.core.failure import Failure
+
+MASKS_MAX = 1000  # values that are masked in one process; the oldest of a secret that changes all the time go
+FORM_CHARS_MIN = 6  # of a part of a value, or of its base64 inside something longer: less is found everywhere
+NUMBER_CHARS_MIN = 8  # of a number that is masked: a shorter one, such as a year, only happens to be the same
+LINE_CHARS_MIN = 8  # of a line of a secret of several lines: logs are read line by line
+_ESCAPE = re.compile("%[0-9A-F]{2}")
+_ALPHABETS = (("+/", "+/"), ("+/", "-_"))
+
+
+class Masks:
+    """Nothing is looked at before the first value is known. A value that was encrypted, hashed, compressed or cut into
+    pieces is not recognised.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self.longest = 0  # characters that the longest form of a value has
+        self._values: dict[str, str] = {}  # value → name, oldest first
+        self._undeclared: set[str] = set()
+        self._names: dict[str, str] = {}  # form → name
+        self._pattern = re.compile("(?!)")
+        self._needles: tuple[bytes, ...] = ()
+        self._starts: frozenset[str] = frozenset()
+
+    def add(self, name: str, value: str, *, declared: bool = True) -> None:
+        """One that is declared as a secret gives its name to the value; others are masked, and no more."""
+        if value in self._values and not (declared and value in self._undeclared):
+            return  # under whichever name: two secrets may be the same
+        self._undeclared.discard(value)
+        if not declared:
+            self._undeclared.add(value)
+        self._values[value] = name
+        while len(self._values) > MASKS_MAX:
+            oldest = next(iter(self._values))
+            del self._values[oldest]
+            self._undeclared.discard(oldest)
+        names = {form: owner for known, owner in self._values.items() for form in forms(known)}
+        longest_first = sorted(names, key=len, reverse=True)
+        # Threads may be masking: each of these is replaced whole, and what is new only ever hides more.
+        self._names = names
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        self._needles = tuple(msgspec.json.encode(form)[1:-1] for form in longest_first)
+        self._starts = frozenset(form[0] for form in longest_first)
+        self.longest = len(longest_first[0])
+        self.active = True
+
+    def forget(self) -> None:
+        """For tests: a process otherwise never forgets what it must not tell."""
+        self.__init__()
+
+    def text(self, text: str) -> str:
+        return self._pattern.sub(self._label, text) if self.active else text
+
+    def found_in(self, text: str) -> str:
+        """The name of a secret that a text would show; "" if there is none."""
+        match = self._pattern.search(text) if self.active else None
+        return self._names.get(match[0], "?") if match else ""
+
+    def names_in(self, text: str) -> set[str]:
+        return {self._names.get(form, "?") for form in self._pattern.findall(text)} if self.active else set()
+
+    def json(self, encoded: bytes) -> bytes:
+        """The same JSON with everything masked, in texts, names and long numbers; decoded only if something is."""
+        if not self.active or not any(needle in encoded for needle in self._needles):
+            return encoded
+        return msgspec.json.encode(self._value(msgspec.json.decode(encoded)))
+
+    def failure(self, failure: Failure) -> Failure:
+        message = self.text(failure.message)
+        if self.active and "…" in message:  # it was cut there, and perhaps in the middle of something
+            *cut, rest = message.split("…")
+            message = "…".join([*(part[: len(part) - self.held_back(part)] for part in cut), rest])
+        return failure if message == failure.message else msgspec.structs.replace(failure, message=message)
+
+    def beginning(self, text: str, limit: int) -> str:
+        """At most so many characters, masked before they are cut: half of a secret is not recognised any more."""
+        if not self.active:
+            return text[:limit]
+        if len(text) <= limit:
+            return self.text(text)[:limit]
+        return self.torn(text[: limit + self.longest])[:limit]
+
+    def torn(self, text: str) -> str:
+        """A text whose rest was dropped, and which must not end in the beginning of a secret."""
+        masked = self.text(text)
+        return masked[: len(masked) - self.held_back(masked)]
+
+    def ending(self, text: str, limit: int) -> str:
+        return self.text(text)[-limit:]
+
+    def held_back(self, text: str) -> int:
+        """How many characters at the end of a text may be the beginning of a secret whose rest is still to come."""
+        if not self.active:
+            return 0
+        for start in range(max(0, len(text) - self.longest + 1), len(text)):
+            if text[start] in self._starts and any(form.startswith(text[start:]) for form in self._names):
+                return len(text) - start
+        return 0
+
+    def _label(self, match: re.Match[str]) -> str:
+        return f"[secret {self._names.get(match[0], '?')}]"
+
+    def _value(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                pairs = cast("dict[str, Any]", value).items()
+                return {self.text(key): self._value(item) for key, item in pairs}
+            case list():
+                return [self._value(item) for item in cast("list[Any]", value)]
+            case int() | float() if not isinstance(value, bool):
+                name = self._values.get(str(value), "") if len(str(value)) >= NUMBER_CHARS_MIN else ""
+                return f"[secret {name}]" if name else value
+            case _:
+                return value
+
+
+def forms(value: str) -> set[str]:
+    """A value and how it looks in JSON, a URL, HTML, hexadecimal and base64, also as a part of something longer."""
+    raw = value.encode()
+    once = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    once |= {text.replace("/", "\\/") for text in once}
+    in_urls = {quote(value), quote(value, safe=""), quote_plus(value)}
+    in_urls |= {_ESCAPE.sub(lambda found: found[0].lower(), text) for text in in_urls}
+    found = {value, repr(value)[1:-1], *in_urls}
+    found |= {
+        html.escape(value, quote=False).replace("'", single).replace('"', double)
+        for single in ("'", "&#x27;", "&#39;", "&apos;")
+        for double in ('"', "&quot;", "&#34;")
+    }
+    found |= once | {json.dumps(text)[1:-1] for text in once} | {raw.hex(), raw.hex().upper()}
+    whole = base64.b64encode(raw).decode()
+    parts = {whole, whole.rstrip("="), *_inside_base64(raw)}
+    found |= {part.translate(str.maketrans(*alphabet)) for part in parts for alphabet in _ALPHABETS}
+    lines = value.splitlines()
+    if len(lines) > 1:
+        found |= {line for line in map(str.strip, lines) if len(line) >= LINE_CHARS_MIN}
+    return found
+
+
+def _inside_base64(raw: bytes) -> Iterable[str]:
+    """What is certain of its base64 wherever it begins, as in `Basic base64(user:password)`."""
+    for before, unsure in ((0, 0), (1, 2), (2, 3)):
+        encoded = base64.b64encode(bytes(before) + raw).decode().rstrip("=")
+        cut = len(encoded) - (1 if (before + len(raw)) % 3 else 0)
+        if cut - unsure >= FORM_CHARS_MIN:
+            yield encoded[unsure:cut]

@@ -1,0 +1,82 @@
+"""`resources:` as plans, steps, tools and settings write it → `Resources`, or every mistake with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from holdfast.core.errors import InputInvalid
+from holdfast.core.plan_fields import Fields, Problems, TooMany, plain_json
+from holdfast.core.resources import (
+    CPU_S_MIN,
+    MEMORY_BYTES_MIN,
+    OPEN_FILES_MAX,
+    OPEN_FILES_MIN,
+    PROCESSES_MAX,
+    Resources,
+    parse_size,
+    say_size,
+)
+from holdfast.core.suggest import describe_value
+
+KEYS = ("memory", "cpu", "processes", "open_files", "disk", "output")
+_SHAPE = "a map such as {memory: 512MB, cpu: 60s, processes: 64, open_files: 256, disk: 100MB, output: 1MB}"
+
+
+def read_resources(fields: Fields) -> Resources | None:
+    """The key `resources` of a plan or a step; every mistake is noted with its place."""
+    inner = fields.fields("resources", KEYS, _SHAPE)
+    return _read(inner) if inner is not None else None
+
+
+def resources_of(value: Resources | Mapping[str, Any]) -> Resources:
+    """What a caller in Python, or the settings, say, held to the same rules."""
+    if isinstance(value, Resources):
+        return value
+    problems = Problems()
+    found: Resources | None = None
+    try:
+        document = plain_json({"resources": dict(value)}, problems)
+        found = read_resources(Fields(cast("dict[str, Any]", document), "", problems, ("resources",)))
+    except TooMany:
+        pass
+    if problems:
+        raise InputInvalid("\n".join(map(str, problems.in_reading_order())))
+    return found or Resources()
+
+
+def _read(fields: Fields) -> Resources:
+    return Resources(
+        memory_bytes=_size(fields, "memory", MEMORY_BYTES_MIN),
+        cpu_s=_cpu(fields),
+        processes=_whole(fields, "processes", 1, PROCESSES_MAX),
+        open_files=_whole(fields, "open_files", OPEN_FILES_MIN, OPEN_FILES_MAX),
+        disk_bytes=_size(fields, "disk", 1),
+        output_bytes=_size(fields, "output", 1),
+    )
+
+
+def _whole(fields: Fields, key: str, least: int, most: int) -> int | None:
+    return fields.whole(key, least, least, most) if key in fields else None
+
+
+def _size(fields: Fields, key: str, least: int) -> int | None:
+    if key not in fields:
+        return None
+    try:
+        size = parse_size(fields.get(key))
+    except InputInvalid as error:
+        fields.note(key, str(error))
+        return None
+    if size < least:
+        fields.note(key, f"expected at least {say_size(least)}, got {describe_value(fields.get(key))}")
+        return None
+    return size
+
+
+def _cpu(fields: Fields) -> float | None:
+    seconds = fields.duration("cpu")
+    if seconds is not None and seconds < CPU_S_MIN:
+        fields.note("cpu", f"expected at least {CPU_S_MIN:g} s of CPU time, got {describe_value(fields.get('cpu'))}")
+        return None
+    return seconds

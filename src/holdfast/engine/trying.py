@@ -1,0 +1,179 @@
+"""The attempt: journal that it begins, let the tool run, journal how it ended.
+
+What follows a failure is failing.py's; what must not be guessed after a cut is said here: `once` is in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.core import events as ev
+from holdfast.core.errors import Suspended
+from holdfast.core.execution import Step
+from holdfast.core.failure import Failure, describe
+from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, Effect
+from holdfast.engine.attempt import AnsweredLate, invoke
+from holdfast.engine.breaker import Breaker
+from holdfast.engine.budgeting import bill, bill_of_cut, nothing_spent
+from holdfast.engine.failing import after_failure
+from holdfast.engine.gates import cache_s, enter, to_cache
+from holdfast.engine.work import Work
+from holdfast.tools.bugs import place_of_bug, trace_of
+from holdfast.tools.call import Call, HeldBack
+from holdfast.tools.masks import masks
+from holdfast.tools.threads import NeverBegan
+from holdfast.tools.tool import Tool
+
+
+async def attempt(work: Work, step: Step | None, arguments: bytes) -> None:
+    """Go through the gates, then try once, with what the step has come to; what became of it is journaled."""
+    run, call = work.run, work.call
+    fallback = step.fallback if step is not None else 0
+    tool = work.tool_of(step) if step is not None else call.tool
+    if call.kind != "tool":  # the program's own code: it may wait for other steps, and must not keep them from running
+        await _try(work, step, tool, fallback, arguments, None)
+        return
+    guard, pressure = run.services.guards.of(tool, arguments), run.services.pressure
+    must_wait = tool.cost_micros is not None or (pressure.is_on and not pressure.lets_begin(run, call))
+    if must_wait or guard.take_now(run.places) is not None:
+        entered = await enter(work, step, tool, fallback, arguments)
+        if entered is None:
+            return
+        tool, fallback, arguments, guard = entered
+    if tool.signature.lenient:
+        arguments = tool.meant(arguments)
+    breaker = guard.breaker
+    try:
+        if breaker is not None and breaker.state != "closed":
+            breaker.begin(work)
+        await _try(work, step, tool, fallback, arguments, breaker)
+    finally:
+        guard.leave(run.places)
+        pressure.left()
+        if breaker is not None and breaker.state != "closed":
+            breaker.nothing_heard(work)
+
+
+async def _try(
+    work: Work, step: Step | None, tool: Tool[..., Any], fallback: int, arguments: bytes, breaker: Breaker | None
+) -> None:
+    run, call = work.run, work.call
+    number = step.attempt + 1 if step is not None else 1
+    effect = work.effect_of(tool)
+    started_at = run.now_us()
+    run.append(work.started(started_at, number, tool, fallback, arguments, step, tool.cost_micros or 0))
+    if effect != "read" or tool.cost_micros or run.log.ahead() > RUN_AHEAD_EVENTS_MAX:
+        # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens; and so is
+        # what it may cost, or a crash would forget money that was spent.
+        await _durable(work, number, started_at, tool)
+    call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
+    call_.resources = run.services.allowed(call.policy.resources, tool.resources)
+    if breaker is not None:
+        call_.gate = partial(breaker.lets, work)
+    if run.state.id in run.services.feed.watched:
+        run.voice.call(call_, tool.name, arguments)
+    began = run.loop_time()
+    try:
+        output = await invoke(run, work.task, tool, arguments, call_, call.policy.timeout_s or tool.timeout_s)
+    except (HeldBack, NeverBegan) as never:
+        _interrupted(work, number, started_at, nothing_spent(tool))
+        if isinstance(never, NeverBegan):
+            raise asyncio.CancelledError from None
+        return  # and on to the breaker, which has opened meanwhile
+    except AnsweredLate as late:
+        _answered_late(work, late.output, number, bill(tool, call_))
+        raise asyncio.CancelledError from None
+    except asyncio.CancelledError:
+        _cut_off(work, effect, number, started_at, bill_of_cut(tool, call_))
+        raise
+    except BaseException as error:
+        if isinstance(error, Suspended | GeneratorExit):
+            raise
+        failure = _described(work, call_, error)
+        if breaker is not None:
+            breaker.failed(work, failure)
+        after_failure(work, failure, tool, call_, started_at, round((run.loop_time() - began) * 1e6))
+        return
+    finally:
+        if call_.book is not None:
+            run.voice.close(call_)
+    _completed(work, tool, fallback, call_, output, started_at, int((run.loop_time() - began) * 1e6), breaker)
+
+
+def _described(work: Work, tried: Call, error: BaseException) -> Failure:
+    """As data; of a bug, also where it is, and its trace in the attempt's log."""
+    failure = masks.failure(describe(error))
+    place = place_of_bug(error)
+    if not place:
+        return failure
+    work.run.voice.keep_trace(tried, trace_of(error))
+    return msgspec.structs.replace(failure, place=place)
+
+
+def _completed(  # noqa: PLR0917, PLR0913 -- made for every attempt: each keyword would cost
+    work: Work, tool: Tool[..., Any], fallback: int, tried: Call, output: bytes, started_at: int, duration_us: int,
+    breaker: Breaker | None,
+) -> None:  # fmt: skip
+    run = work.run
+    if breaker is not None:
+        breaker.succeeded(work)
+    completed = ev.StepCompleted(
+        at=run.now_us(),
+        path=work.call.path,
+        attempt=tried.attempt,
+        output=run.keep(output),
+        started_at=started_at,
+        duration_us=duration_us,
+        tool=tool.name if fallback else "",
+        spent_micros=bill(tool, tried),
+        used=tried.used,
+    )
+    if not fallback and cache_s(work) and (tried.may_be_cached or work.call.policy.cache_s):  # the step's word wins
+        run.append(completed, cached=to_cache(work, output))
+    else:
+        run.append(completed)
+
+
+async def _durable(work: Work, number: int, started_at: int, tool: Tool[..., Any]) -> None:
+    try:
+        await work.run.durable()
+    except asyncio.CancelledError:
+        if work.run.cause is None and work.run.log.error is None:
+            _interrupted(work, number, started_at, nothing_spent(tool))  # whatever its effect: it was never called
+        raise
+
+
+def _answered_late(work: Work, output: bytes, number: int, spent_micros: int | None) -> None:
+    run = work.run
+    run.append(
+        ev.StepCompleted(
+            at=run.now_us(), path=work.call.path, attempt=number, output=run.keep(output),
+            spent_micros=spent_micros,
+        )
+    )  # fmt: skip
+
+
+def _cut_off(work: Work, effect: Effect, number: int, started_at: int, spent_micros: int | None) -> None:
+    """The program cancelled its own step, as when another branch failed. (If all is cut, the driver records it.)"""
+    run, path = work.run, work.call.path
+    if run.cause is not None or run.log.error is not None:
+        return
+    if effect == "once":
+        why = "its program cancelled it while it ran"
+        run.append(ev.StepInDoubt(at=run.now_us(), path=path, why=why, attempt=number, spent_micros=spent_micros))
+    else:
+        _interrupted(work, number, started_at, spent_micros)
+
+
+def _interrupted(work: Work, number: int, started_at: int, spent_micros: int | None) -> None:
+    run = work.run
+    run.append(
+        ev.StepInterrupted(
+            at=run.now_us(), path=work.call.path, attempt=number, started_at=started_at, spent_micros=spent_micros
+        )
+    )

@@ -1,0 +1,85 @@
+"""Deletes whole executions from the SQLite file, and gives the space back, in bites that keep nobody waiting.
+
+Runs in the writer thread. A family goes as a whole: it is looked at again in every transaction, and goes from its
+deepest members up, so that whatever is left after a crash is whole and goes the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.journal.sql import queries
+
+EVENTS_AT_ONCE = 2_000  # deleted in one transaction, about 10 ms; one execution is never split, however long it is
+PAGES_AT_ONCE = 100  # given back in one transaction, about as long
+
+
+class _Member(NamedTuple):
+    num: int
+    id: str
+    events: int
+
+
+class Deleter:
+    def __init__(self, connection: Any) -> None:
+        # Typed loosely: apsw's stubs leave the types of bindings and rows open.
+        self._run: Callable[..., Any] = connection.execute
+        self._pragma: Callable[[str], Any] = connection.pragma
+        self._sql = queries("sqlite")
+
+    def delete(self, wanted: Sequence[str]) -> tuple[list[str], Sequence[str]]:
+        """One transaction's worth: who is deleted now, and who is still to be looked at."""
+        gone: dict[int, _Member] = {}
+        room = EVENTS_AT_ONCE
+        for place, execution_id in enumerate(wanted):
+            for member in self.family(execution_id):
+                if room <= 0:
+                    return self._remove(list(gone.values())), wanted[place:]
+                if member.num not in gone:  # it may have been asked for twice, as itself and as a child
+                    room -= member.events
+                    gone[member.num] = member
+        return self._remove(list(gone.values())), ()
+
+    def family(self, execution_id: str) -> list[_Member]:
+        """An execution and its descendants, deepest first; nobody if one of them is still needed."""
+        rows = self._run(self._sql["family"], {"id": execution_id}).fetchall()
+        return [] if any(needed for *_, needed in rows) else [_Member(*member) for *member, _ in rows]
+
+    def _remove(self, gone: Sequence[_Member]) -> list[str]:
+        if gone:
+            values = {
+                "nums": msgspec.json.encode([member.num for member in gone]).decode(),
+                "ids": msgspec.json.encode([member.id for member in gone]).decode(),
+            }
+            for name in ("note_deleted", *_TRACES, "delete_executions"):
+                self._run(self._sql[name], values)
+        return [member.id for member in gone]
+
+    def forget(self, execution_ids: Sequence[str]) -> None:
+        self._run(self._sql["forget_deleted"], (msgspec.json.encode(list(execution_ids)).decode(),))
+        self._run(self._sql["drop_forgotten"])
+
+    def give_back(self) -> bool:
+        """Some of the file's free pages, outside of a transaction; whether there are more."""
+        if self._pragma("auto_vacuum") == 0 or not self._pragma("freelist_count"):
+            return False
+        self._run(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
+        return bool(self._pragma("freelist_count"))
+
+    def settle(self) -> None:
+        """What was given back leaves the file when the log is written into it."""
+        self._run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+# In this order: a blob goes when its last use has gone.
+_TRACES = (
+    "delete_events",
+    "delete_snapshots",
+    "delete_unshared_blobs",
+    "delete_blob_uses",
+    "delete_pending",
+    "delete_answered",
+)

@@ -1,0 +1,131 @@
+"""How one gets at the SQLite file: connections, patience with other processes, migrations, and errors in our words.
+
+SQLite's own busy handler waits for seconds under contention, so it is off and `begin` retries by itself in fractions of
+a millisecond.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import apsw
+
+from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
+from holdfast.journal.sql import migrations
+
+BUSY_LIMIT_S = 30.0  # how long another writer may hold the file before we say so
+WAL_PAGES = 4000  # checkpoint about every 16 MB: larger batches of page writes, a bounded log
+T = TypeVar("T")
+
+NEW_FILE = ("auto_vacuum=INCREMENTAL",)  # before its first page: what is deleted can be given back bit by bit
+PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    f"wal_autocheckpoint={WAL_PAGES}",
+    "foreign_keys=OFF",
+    "temp_store=MEMORY",
+    "cell_size_check=ON",  # a page is looked over when it is first read
+    *(("fullfsync=ON", "checkpoint_fullfsync=ON") if sys.platform == "darwin" else ()),
+)
+
+
+def connect(path: Path) -> Any:
+    """Typed loosely: apsw's stubs leave the types of bindings and rows open."""
+    is_new = not path.exists() or not path.stat().st_size
+    connection: Any = apsw.Connection(str(path))
+    connection.set_busy_timeout(0)
+    for pragma in (*(NEW_FILE if is_new else ()), *PRAGMAS):
+        patiently(lambda pragma=pragma: connection.execute(f"PRAGMA {pragma}").fetchall())
+    return connection
+
+
+class explaining:  # lower case: it reads as a verb at its use, `with explaining(path)`
+    """Turns SQLite's errors into ours: whose fault, what is safe, what to do."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        path = self._path
+        match error:
+            case None | HoldfastError():
+                return
+            case apsw.FullError() | apsw.IOError() if _is_full(error):
+                text = f"the disk is full, {path} cannot grow; free some space and resume, what was recorded is safe"
+            case apsw.ReadOnlyError() | PermissionError():
+                text = f"{path} is read-only for this user; make the file and its folder writable"
+            case apsw.CantOpenError() if path.is_dir():
+                text = f"{path} is a folder; name a file in it, such as {path / 'holdfast.db'}"
+            case apsw.CantOpenError():
+                text = f"{path} cannot be opened; check that its folder exists and is writable"
+            case apsw.BusyError() | apsw.LockedError():
+                text = f"{path} is locked by another process for over {BUSY_LIMIT_S:.0f} s; find and end that process"
+            case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
+                raise StoreCorrupted(
+                    f"{path} is damaged ({error}); run `holdfast doctor`, and restore a backup if it cannot be read"
+                ) from error
+            case apsw.Error() | OSError():
+                text = f"{path} cannot be read or written ({error}); check the disk, then resume"
+            case _:
+                return
+        raise StoreUnavailable(text) from error
+
+
+def _is_full(error: apsw.Error) -> bool:
+    """The index of the log that finds no room is an I/O error to SQLite."""
+    return isinstance(error, apsw.FullError) or getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Try again while another process holds the file: short, jittered waits keep the worst case short."""
+    give_up = time.monotonic() + BUSY_LIMIT_S
+    while True:
+        try:
+            return work()
+        except apsw.BusyError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(random.uniform(0.0002, 0.001))
+
+
+def begin(connection: Any) -> None:
+    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+
+
+def migrate(connection: Any, path: Path, may_migrate: Callable[[], bool]) -> None:
+    steps = migrations("sqlite")
+    version = cast(int, connection.pragma("user_version"))
+    if version > len(steps):
+        raise SchemaTooNew(
+            f"{path} has schema version {version}, this Holdfast knows {len(steps)}; upgrade Holdfast to open it"
+        )
+    if version == len(steps):
+        return
+    if version and not may_migrate():
+        raise StoreUnavailable(
+            f"{path} must be upgraded from schema version {version} to {len(steps)}, and another process is using it; "
+            "end that process first"
+        )
+    begin(connection)
+    # Another process may have been quicker between the look and the lock.
+    for number in range(cast(int, connection.pragma("user_version")), len(steps)):
+        connection.execute(steps[number])
+        connection.pragma("user_version", number + 1)
+    connection.execute("COMMIT")
+
+
+def sync_folder(folder: Path) -> None:
+    """A new file is durable only when its folder's entry is."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,116 @@
+"""Plan files: YAML or JSON as it stands on disk → a document, with a clear word about what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from holdfast.core.errors import NotFound, PlanInvalid, Problem
+from holdfast.core.suggest import did_you_mean
+
+PLAN_BYTES_MAX = 16 * 1024 * 1024
+PLAN_ENDINGS = (".yaml", ".yml", ".json")
+
+
+def read_document(path: Path) -> Any:
+    return parse_document(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    try:
+        if path.stat().st_size > PLAN_BYTES_MAX:
+            raise PlanInvalid([Problem("", f"is larger than {PLAN_BYTES_MAX // 1024**2} MB")], str(path))
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        meant = did_you_mean(path.name, _plans_in(path.parent))
+        raise NotFound(f"there is no plan file {path}{meant}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanInvalid([Problem("", f"cannot be read: {error}")], str(path)) from error
+
+
+def _plans_in(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in folder.iterdir() if entry.name.endswith(PLAN_ENDINGS)]
+    except OSError:
+        return []
+
+
+def parse_document(text: str, path: Path) -> Any:
+    return _parse_json(text, path) if path.suffix == ".json" else _parse_yaml(text, path)
+
+
+def named(document: Any, name: str) -> Any:
+    """A plan that does not say what it is called is called like its file, also when only its document is left."""
+    if isinstance(document, dict) and "name" not in document:
+        return {"name": name, **cast("dict[str, Any]", document)}
+    return cast("Any", document)
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f'"{twice}" stands twice in one object; keep one')
+    return found
+
+
+def _parse_json(text: str, path: Path) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_without_twins)
+    except (ValueError, RecursionError) as error:
+        raise PlanInvalid([Problem("", f"is not JSON: {error}")], str(path)) from error
+
+
+def _parse_yaml(text: str, path: Path) -> Any:
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):
+        """YAML lets a key stand twice and drops the first; a plan must not lose half of itself like that."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen: set[Any] = set()
+            for key_node, _ in node.value:
+                key = key_node.value
+                if key_node.tag == "tag:yaml.org,2002:bool":  # YAML reads the name `on` as true
+                    key_node.tag = "tag:yaml.org,2002:str"
+                if not isinstance(key, str):
+                    continue  # a list or a map as a key: refused below, by whoever wants to hash it
+                if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
+                    line = key_node.start_mark.line + 1
+                    raise PlanInvalid([Problem(f"line {line}", f'"{key}" stands twice; keep one')], str(path))
+                seen.add(key)
+            usual: Any = super()
+            return usual.construct_mapping(node, deep)
+
+    try:
+        return yaml.load(text, Loader=Loader)
+    except PlanInvalid:
+        raise
+    except yaml.MarkedYAMLError as error:
+        raise PlanInvalid([Problem("", f"is not YAML: {_yaml_words(error)}")], str(path)) from error
+    except Exception as error:  # its constructors stumble in many ways over a value that does not fit its `!!tag`
+        raise PlanInvalid([Problem("", f"is not YAML: {' '.join(str(error).split())}")], str(path)) from error
+
+
+_YAML_WORDS = {
+    "could not find expected ':'": 'expected "name: value"',
+    "mapping values are not allowed": 'a ":" where none can be; quote a text that holds ": "',
+    "expected <block end>": "the indentation does not fit what stands above",
+    "did not find expected key": "the indentation does not fit what stands above, or a quote or bracket is missing",
+    "did not find expected '-' indicator": "the indentation does not fit the list above",
+    "found character that cannot start any token": "a character that cannot begin a value; quote it, and indent with "
+    "spaces, not with tabs",
+}
+
+
+def _yaml_words(error: Any) -> str:
+    """Where, and what for people. A name without its ":" is noticed on the line below, and the context knows better."""
+    said: str = error.problem or error.context or "it cannot be read"
+    mark = error.context_mark if said.startswith("could not find expected ':'") else error.problem_mark
+    mark = mark or error.problem_mark or error.context_mark
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return where + next((words for begins, words in _YAML_WORDS.items() if said.startswith(begins)), said)

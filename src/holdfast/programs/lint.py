@@ -1,0 +1,113 @@
+"""What is allowed in a plan and probably not meant, and what this machine lacks to run it.
+
+Few and certain: each finding names something that has no effect, never happens, or will not be there. Mistakes are the
+reader's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from holdfast.core.errors import InvalidCall, Problem
+from holdfast.core.expressions import references, split_template
+from holdfast.core.plan import Plan, PlanStep, walk
+from holdfast.core.resources import Resources
+from holdfast.core.suggest import did_you_mean, quoted
+from holdfast.tools.registry import Registry
+from holdfast.tools.secrets import Vault
+from holdfast.tools.tool import Tool
+
+
+def lint(document: Any, plan: Plan, registry: Registry) -> list[Problem]:
+    """Every finding with its place, in the order of the document."""
+    found = [Problem(f"inputs.{name}", "nothing uses this input") for name in _unused(document, plan)]
+    for place, step in walk(plan):
+        found += [
+            Problem(f"{place}.{key}" if key else place, message) for key, message in _of_step(step, plan, registry)
+        ]
+    return found
+
+
+def unmet(plan: Plan, registry: Registry, secrets: Vault | None = None) -> list[Problem]:
+    """Prerequisites of steps that this machine does not meet; optional steps may do without."""
+    lacking = [
+        Problem(f"{place}.with", sentence)
+        for place, step in walk(plan)
+        if secrets is not None and not step.optional
+        for name in sorted(step.secrets)
+        if (sentence := secrets.missing(name))
+    ]
+    return lacking + [
+        Problem(f"{place}.tool", sentence)
+        for place, step in walk(plan)
+        if step.tool and not step.optional
+        for sentence in registry.missing(step.tool)
+    ]
+
+
+def _of_step(step: PlanStep, plan: Plan, registry: Registry) -> Iterator[tuple[str, str]]:
+    if step.when is not None and not step.when.uses and _never(step):
+        yield "when", "is always false, so this step never runs"
+    if step.approval is not None and step.approval.expires_s == 0:
+        yield "approval", "expires at once, and silence is a no"
+    if step.kind != "tool":
+        return
+    if step.tool not in registry.names():  # only an optional step comes here without its tool
+        near = did_you_mean(step.tool, registry.names())
+        yield "tool", f"no tool called {quoted(step.tool)}{near or ';'} this step will be left out"
+        return
+    yield from _of_tool(step, registry.get(step.tool), plan.resources)
+    given: Any = step.arguments.source
+    if isinstance(given, dict):
+        later = step.arguments.dynamic_keys
+        known = {name: value for name, value in cast("dict[str, Any]", given).items() if name not in later}
+        yield from ((f"with.{name}", message) for name, message in registry.suspect(step.tool, known))
+
+
+def _of_tool(step: PlanStep, tool: Tool[..., Any], of_plan: Resources | None) -> Iterator[tuple[str, str]]:
+    effect = step.policy.effect or tool.effect
+    if step.policy.cache_s and effect != "read":
+        yield "cache", f"only read steps are cached, and this one is {effect}"
+    elif step.policy.cache_s and step.secrets:
+        yield "cache", "a call that uses a secret is never answered from the cache"
+    own = step.policy.resources
+    if own is not None and own != of_plan and tool.resources is None:
+        yield "resources", f"{tool.name} runs in the engine's process and is held to none of {own.named()}"
+    if step.policy.in_doubt is not None and effect != "once":
+        yield "in_doubt", f"only once steps can be in doubt, and this one is {effect}"
+    elif step.policy.in_doubt == "verify" and not tool.can_verify:
+        yield "in_doubt", f"{tool.name} has no check of its own; a person will be asked"
+
+
+def _never(step: PlanStep) -> bool:
+    assert step.when is not None
+    try:
+        return not step.when.holds({})
+    except InvalidCall:
+        return False  # it says so itself when it runs
+
+
+def _unused(document: Any, plan: Plan) -> list[str]:
+    used = {name for text in _expressions(document) for name in references(text)}
+    if "inputs" in used:  # handed on as a whole
+        return []
+    return [name for name in plan.inputs if f"inputs.{name}" not in used]
+
+
+def _expressions(value: Any, key: str = "") -> Iterator[str]:
+    """Every expression in a document; a condition is one even without its braces."""
+    match value:
+        case str() if "${{" in value:
+            pieces = split_template(value)
+            yield from (text for is_expression, text in pieces if is_expression) if isinstance(pieces, list) else ()
+        case str() if key == "when":
+            yield value
+        case dict():
+            for name, item in cast("dict[str, Any]", value).items():
+                yield from _expressions(item, name)
+        case list():
+            for item in cast("list[Any]", value):
+                yield from _expressions(item)
+        case _:
+            return

@@ -1,0 +1,231 @@
+"""The `files.*` tools that change something, and how each knows afterwards whether it did.
+
+One story for all of them: look at what is there and keep its image, write down what is about to change, change it, and
+strike it out again if it was not made after all. `write` may simply run again; `edit`, `move` and `delete` may not, and
+tell from what was written down whether they happened.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from typing import Annotated, Any, Literal, TypedDict
+
+from msgspec import Meta
+
+from holdfast.core.errors import InvalidCall, Misconfigured
+from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, Verdict
+from holdfast.tools.files import disk
+from holdfast.tools.files.before import ANY_FOLDER, Before, Change, State, digest_of, new_change
+from holdfast.tools.files.content import encoded, named, read_bytes, read_text
+from holdfast.tools.files.grounds import Grounds, checked_path
+from holdfast.tools.files.spot import Spot
+from holdfast.tools.files.trouble import NotSynced, explained
+
+Count = Annotated[int, Meta(ge=1)]
+
+
+class Written(TypedDict):
+    path: str
+    bytes: int
+    digest: str
+
+
+class Edited(TypedDict):
+    path: str
+    bytes: int
+    digest: str
+    replaced: int
+
+
+class Moved(TypedDict):
+    path: str
+    to: str
+
+
+class Deleted(TypedDict):
+    path: str
+
+
+class Changer:
+    """`grounds` says where a call may work."""
+
+    def __init__(self, grounds: Callable[[Call], Grounds], before: Before, bytes_max: int) -> None:
+        self._grounds = grounds
+        self._before = before
+        self._bytes_max = bytes_max
+
+    def write(self, path: str, text: str, call: Call) -> Written:
+        """Write a text file, creating its folders."""
+        data = encoded(text, "text", self._bytes_max)
+        with explained(named(call, path)), self._spot(call, path) as spot:
+            output: Written = {"path": spot.path, "bytes": len(data), "digest": sha256(data).hexdigest()}
+            self._replace(call, spot, data, "files.write", output)
+        return output
+
+    def edit(
+        self, path: str, old: str, new: str, call: Call, count: Count | Literal["all"] = 1, expect: str = ""
+    ) -> Edited:
+        """Replace an exact text in a file: once, so many times as there must be, or "all"."""
+        if not old or old == new:
+            raise InvalidCall(f"old: expected a text to replace, got {'nothing' if not old else 'the same as new'}")
+        with explained(named(call, path)), self._spot(call, path) as spot:
+            content = read_bytes(spot, self._bytes_max)
+            if expect and sha256(content).hexdigest() != expect:
+                raise InvalidCall(
+                    f"{spot.path} is not what was expected: its SHA-256 is {sha256(content).hexdigest()}; "
+                    "somebody changed it, so read it again"
+                )
+            text = read_text(content, spot.path)
+            found = text.count(old)
+            _check_count(spot.path, found, count)
+            data = encoded(text.replace(old, new), "new", self._bytes_max)
+            digest = sha256(data).hexdigest()
+            output: Edited = {"path": spot.path, "bytes": len(data), "digest": digest, "replaced": found}
+            self._replace(call, spot, data, "files.edit", output, expected=sha256(content).hexdigest())
+        return output
+
+    def _replace(self, call: Call, spot: Spot, data: bytes, name: str, output: Any, expected: str = "") -> None:
+        after = State(f"file:{sha256(data).hexdigest()}")
+        before, found = disk.look(spot, self._keeping(call, spot, unless=after.digest))
+        if found is not None:
+            spot.check_regular(found)
+        if expected and before.digest != expected:
+            spot.raise_changed()
+        if before.mark == after.mark:
+            _sync_file(spot)
+            return
+        disk.check_may_change(spot, found, len(data), self._before.free_bytes_min)
+        change = new_change(call, name, spot.path, before, after, made=_made(spot), output=output)
+
+        def act() -> None:
+            spot.make_folders()
+            disk.replace(spot, data, found, call.key)
+
+        self._change(call, change, act)
+
+    def move(self, path: str, to: str, call: Call) -> Moved:
+        """Move or rename a file, link or folder; never over something that is there."""
+        with explained(named(call, path)), self._spot(call, path, follow=False) as source:
+            before, found = self._found(source)
+            if stat.S_ISDIR(found.st_mode):
+                source.grounds.check_movable(found, source.path)
+            disk.check_may_change(source, None, 0, self._before.free_bytes_min)
+            with explained(named(call, to)), self._spot(call, to, follow=False, argument="to") as target:
+                return self._move(call, source, target, before)
+
+    def _move(self, call: Call, source: Spot, target: Spot, before: State) -> Moved:
+        if target.stat() is not None:
+            raise InvalidCall(f"to: {target.path} is there already; delete it first, or choose another name")
+        disk.check_may_change(target, None, 0, self._before.free_bytes_min)
+        output: Moved = {"path": source.path, "to": target.path}
+        change = new_change(
+            call, "files.move", source.path, before, State(), to=target.path, made=_made(target), output=output
+        )
+
+        def act() -> None:
+            target.make_folders()
+            disk.move(source, target)
+
+        self._change(call, change, act)
+        return output
+
+    def _found(self, spot: Spot, keep: disk.Keep = digest_of) -> tuple[State, os.stat_result]:
+        if spot.name == ".":
+            raise InvalidCall(f"path: {spot.path} is an allowed folder itself, or ends in ..; name what is in it")
+        before, found = disk.look(spot, keep)
+        if found is None:
+            raise Misconfigured(f"no file at {spot.path}; correct the path")
+        return before, found
+
+    def delete(self, path: str, call: Call) -> Deleted:
+        """Delete a file, a link or an empty folder."""
+        with explained(named(call, path)), self._spot(call, path, follow=False) as spot:
+            before, found = self._found(spot, self._keeping(call, spot))
+            if stat.S_ISDIR(found.st_mode):
+                before = State(ANY_FOLDER, before.mode)
+            disk.check_may_change(spot, None, 0, self._before.free_bytes_min)
+            output: Deleted = {"path": spot.path}
+            change = new_change(call, "files.delete", spot.path, before, State(), output=output)
+            self._change(call, change, lambda: disk.remove(spot, found))
+        return output
+
+    def _change(self, call: Call, change: Change, act: Callable[[], None]) -> None:
+        """The change is on record before it is made, and struck out if it was not made after all."""
+        self._before.record(call.execution_id, change)
+        try:
+            act()
+        except NotSynced:
+            raise
+        except BaseException:
+            with suppress(OSError):  # then it stays on record, and what is there now tells that it was not made
+                self._before.settle(call.execution_id, change, "dropped")
+            raise
+
+    def _spot(self, call: Call, path: str, *, follow: bool = True, argument: str = "path") -> Spot:
+        return Spot(self._grounds(call), checked_path(path, argument), follow=follow, changing=True)
+
+    def _keeping(self, call: Call, spot: Spot, unless: str = "") -> disk.Keep:
+        """Keeps an image of what is about to change; what is as it should be will not."""
+
+        def keep(opened: int) -> str:
+            if unless and digest_of(opened) == unless:
+                return unless
+            return self._before.keep(call.execution_id, opened, spot.path)
+
+        return keep
+
+    # ---- hooks
+
+    def happened(self, call: Call, arguments: dict[str, Any]) -> Verdict:
+        """Whether a change happened, by what was written down before it and what is there now."""
+        if not self._before.keeps:
+            return Unknown()
+        recorded = self._before.changes(call.execution_id, call.key)
+        if not recorded:
+            return DidNotHappen()  # whatever happens is on record first
+        change = recorded[-1]
+        with explained(change.path):
+            here = self._mark(call, change.path)
+            there = self._mark(call, change.to) if change.to else ""
+        if change.before.is_at(here):
+            return DidNotHappen()
+        happened = change.after.is_at(here) and (not change.to or change.before.is_at(there))
+        return Happened(change.output) if happened else Unknown()
+
+    def _mark(self, call: Call, path: str) -> str:
+        with self._spot(call, path, follow=False) as spot:
+            return disk.look(spot)[0].mark
+
+
+def _check_count(path: str, found: int, count: int | Literal["all"]) -> None:
+    if not found:
+        raise InvalidCall(f"old: {path} does not hold this text; read the file and give the text exactly as it stands")
+    if count not in ("all", found):
+        raise InvalidCall(
+            f"old: {path} holds this text {found} times, expected {count}; give more of the text around it, "
+            f'or count: {found}, or count: "all"'
+        )
+
+
+def _made(spot: Spot) -> tuple[str, ...]:
+    """The folders that will be made on the way, outermost first."""
+    folder = os.path.dirname(spot.path)
+    made: list[str] = []
+    for _ in spot.missing:
+        made.insert(0, folder)
+        folder = os.path.dirname(folder)
+    return tuple(made)
+
+
+def _sync_file(spot: Spot) -> None:
+    """Nothing to change, but an earlier attempt may have been cut off before the disk had it."""
+    opened = spot.open_file()
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+    disk.sync(spot)

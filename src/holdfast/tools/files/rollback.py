@@ -1,0 +1,172 @@
+"""Undoing changes, newest first: all of them or, if one cannot be, none.
+
+First everything is tried on paper: what each path would be by the time its turn comes must be what the change left
+there. Then each is undone for real, and noted as undone after it is; so a rollback that was killed can be repeated.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from holdfast.core.errors import Refused
+from holdfast.tools.files.before import ABSENT, Before, Change
+from holdfast.tools.files.disk import look, move, put_back
+from holdfast.tools.files.grounds import Grounds
+from holdfast.tools.files.spot import Spot
+from holdfast.tools.files.trouble import explained
+
+VACATED = "\0"  # before a path from which something would have been moved away by then
+
+Action = Literal["restore", "remove", "move back", "nothing"]
+
+
+class Undoing(NamedTuple):
+    """One change and how it is undone; `problem` says why it cannot be."""
+
+    change: Change
+    action: Action
+    problem: str = ""
+    forcible: bool = True
+
+
+class Rollback:
+    """The changes of one execution, or of those of its steps that have one of the keys."""
+
+    def __init__(
+        self, before: Before, grounds: Grounds, execution_id: str, keys: Collection[str] | None = None
+    ) -> None:
+        self._before = before
+        self._grounds = grounds
+        self._execution_id = execution_id
+        self._all = before.changes(execution_id)
+        self._wanted = [change for change in self._all if keys is None or change.key in keys]
+        undone = before.undone(execution_id)
+        self.was_undone = bool(undone if keys is None else undone & set(keys))  # some of it, before
+
+    def plan(self) -> list[Undoing]:
+        """What is to be done, newest first; nothing is changed."""
+        paper = _Paper(self._grounds)
+        return [self._planned(change, paper) for change in reversed(self._wanted)]
+
+    def checked(self, *, force: bool = False) -> list[Undoing]:
+        """The plan, or `Refused` with every reason not to. With `force`, what others changed since will be lost."""
+        planned = self.plan()
+        problems = [undoing.problem for undoing in planned if undoing.problem]
+        if problems and not force:
+            raise Refused("\n".join(["nothing was undone:", *(f"  {problem}" for problem in problems)]))
+        return planned
+
+    def undo(self, undoing: Undoing) -> None:
+        """Make one path what it was. In the order of the plan."""
+        if undoing.problem and not undoing.forcible:
+            return
+        with explained(undoing.change.path):
+            self._undo(undoing.change, undoing.action)
+        self._before.settle(self._execution_id, undoing.change, "undone")
+
+    def apply(self) -> None:
+        for undoing in self.checked():
+            self.undo(undoing)
+
+    # ---- on paper
+
+    def _planned(self, change: Change, paper: _Paper) -> Undoing:
+        if change.to:
+            return self._planned_move(change, paper)
+        now = paper.mark(change.path)
+        action: Action = "remove" if change.before.mark == ABSENT else "restore"
+        if change.before.is_at(now):
+            return Undoing(change, "nothing")
+        problem = "" if change.after.is_at(now) else self._changed_since(change, change.path)
+        paper.put(change.path, change.before.mark)
+        if change.before.digest and not self._has_image(change):
+            gone = f"{change.path}: what it was before {change.step} was pruned to make room; --force undoes the rest"
+            return Undoing(change, action, gone, forcible=False)
+        return Undoing(change, action, problem)
+
+    def _planned_move(self, change: Change, paper: _Paper) -> Undoing:
+        here, there = paper.mark(change.path), paper.mark(change.to)
+        if change.before.is_at(here):
+            return Undoing(change, "nothing")
+        if change.before.is_at(there) and here == ABSENT:
+            paper.move(change.to, change.path)
+            return Undoing(change, "move back")
+        changed = change.to if here == ABSENT else change.path
+        return Undoing(change, "move back", self._changed_since(change, changed), forcible=False)
+
+    def _changed_since(self, change: Change, path: str) -> str:
+        later = self._all[self._all.index(change) + 1 :]
+        by = next((other.step for other in reversed(later) if path in (other.path, other.to)), "")
+        if by and by != change.step:
+            return f"{path} was changed since {change.step} by the step {by}; undo that first"
+        return f"{path} was changed since {change.step} by somebody else; put it aside, or use --force to lose that"
+
+    def _has_image(self, change: Change) -> bool:
+        image = self._before.open_image(self._execution_id, change.before.digest)
+        if image is not None:
+            os.close(image)
+        return image is not None
+
+    # ---- for real
+
+    def _undo(self, change: Change, action: Action) -> None:
+        if action == "move back":
+            with self._spot(change.to) as source, self._spot(change.path) as target:
+                target.make_folders()
+                move(source, target)
+        elif action != "nothing":
+            image = self._before.open_image(self._execution_id, change.before.digest) if change.before.digest else None
+            try:
+                with self._spot(change.path) as spot:
+                    _, found = look(spot)
+                    spot.make_folders()
+                    put_back(spot, change.before, image, found, change.key)
+            finally:
+                if image is not None:
+                    os.close(image)
+        for folder in reversed(change.made):
+            with suppress(OSError), self._spot(folder) as spot:
+                os.rmdir(spot.name, dir_fd=spot.folder)  # unless somebody uses it by now
+
+    def _spot(self, path: str) -> Spot:
+        return Spot(self._grounds, path, follow=False, changing=True)
+
+
+class _Paper:
+    """The disk as it would be after what has been undone on paper."""
+
+    def __init__(self, grounds: Grounds) -> None:
+        self._grounds = grounds
+        self._marks: dict[str, str] = {}
+        self._moved: list[tuple[str, str]] = []  # (where it really is, where it would be)
+
+    def mark(self, path: str) -> str:
+        real = self._real(path)
+        if real not in self._marks and real.startswith(VACATED):
+            return ABSENT
+        if real not in self._marks:
+            with explained(path), Spot(self._grounds, real, follow=False, changing=True) as spot:
+                self._marks[real] = look(spot)[0].mark
+        return self._marks[real]
+
+    def put(self, path: str, mark: str) -> None:
+        self._marks[self._real(path)] = mark
+
+    def move(self, source: str, target: str) -> None:
+        self._moved.append((self._real(source), target))
+
+    def _real(self, path: str) -> str:
+        """Where on the disk to look for what would be at `path`."""
+        for really, would_be in reversed(self._moved):
+            if _is_within(path, would_be):
+                path = really + path[len(would_be) :]
+            elif _is_within(path, really):
+                return VACATED + path
+        return path
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")

@@ -1,0 +1,236 @@
+"""The connections behind the http tools: one pool for an engine, guarded where each connection is made.
+
+Owns which addresses are connected to, how many requests go to one host at once and how fast. Every connection, also
+that of a redirect, is made here to an address that was looked up and judged in the same breath.
+
+httpx is imported when the first request is made: nobody who makes none pays for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import socket
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import Misconfigured, NotPermitted, Transient
+from holdfast.tools.addresses import Reach
+from holdfast.tools.call import Call
+from holdfast.tools.pace import Pacer, Places, Rate
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+CONNECT_TIMEOUT_S = 10.0
+SILENCE_TIMEOUT_S = 60.0  # between two pieces of an answer; the step's own timeout bounds the whole
+REDIRECTS_MAX = 10
+CONNECTIONS_MAX = 200  # of all hosts together
+KEPT_S = 30.0  # an idle connection
+ENCODINGS = "gzip, deflate"  # those that can be undone piece by piece; see http_body.py
+HOSTS_KEPT = 1000  # whose limits are remembered; the oldest that nobody uses or waits for goes first
+
+
+_FOR_ANYBODY = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+WITHOUT_EFFECT = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Trip:
+    """How far one request has come, over all its redirects: what went wrong later cannot undo what was answered."""
+
+    __slots__ = ("answered", "sending", "taken_by")
+
+    def __init__(self) -> None:
+        self.sending = False  # it was handed to a connection, whatever came of that
+        self.answered = False  # by the last one asked
+        self.taken_by = ""  # who answered a request that can have an effect, and sent us on
+
+
+class HttpClient:
+    def __init__(self, reach: Reach, connections_per_host: int, rate_per_host: Rate | None) -> None:
+        self._reach = reach
+        self._connections_per_host = connections_per_host
+        self._rate_per_host = rate_per_host
+        self._hosts: dict[str, tuple[Places, Pacer | None]] = {}
+        self._others: tuple[Places, Pacer | None] | None = None
+        self._client: httpx.AsyncClient | None = None
+
+    @asynccontextmanager
+    async def stream(
+        self, call: Call, method: str, url: str, *, trip: Trip, **request: Any
+    ) -> AsyncGenerator[httpx.Response]:
+        """An answer whose body is still to be read. The call waits its turn among the executions."""
+        client = self._opened()
+        asked = client.build_request(method, url, **request)
+        given: Mapping[str, str] = request.get("headers") or {}
+        secret = {name.lower() for name in given} - _FOR_ANYBODY
+        # Redirects are followed here and not by httpx, which reads their bodies whole, however large they are, shows
+        # the next host every header that was meant for this one, and knows nothing of its limits.
+        for _ in range(REDIRECTS_MAX + 1):
+            places, pacer = self._limits_of(f"{asked.url.host}:{asked.url.port or asked.url.scheme}")
+            await call.take_turn(places, has_begun=bool(trip.taken_by))
+            try:
+                if pacer is not None:
+                    await call.take_turn(pacer, has_begun=bool(trip.taken_by))
+                trip.sending, trip.answered = True, False
+                response = await client.send(asked, stream=True)
+                trip.answered = True
+                try:
+                    following = response.next_request
+                    if following is None:
+                        yield response
+                        return
+                finally:
+                    await response.aclose()
+            finally:
+                places.give_back()
+            if asked.method not in WITHOUT_EFFECT:
+                trip.taken_by = trip.taken_by or str(asked.url)
+            if not _is_same_side(asked.url, following.url):
+                if following.headers.get("content-length", "0") != "0" or "transfer-encoding" in following.headers:
+                    raise NotPermitted(
+                        f"{asked.url} sends the body on to another host, {following.url}, which is not shown what was "
+                        "meant for the first; if that is right, ask there"
+                    )
+                for name in secret & set(following.headers):
+                    del following.headers[name]
+            asked = following
+        import httpx
+
+        raise httpx.TooManyRedirects("too many redirects", request=asked)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _limits_of(self, host: str) -> tuple[Places, Pacer | None]:
+        limits = self._hosts.pop(host, None)
+        if limits is None:
+            if len(self._hosts) >= HOSTS_KEPT:
+                idle = next((name for name, limits in self._hosts.items() if _is_idle(*limits)), None)
+                if idle is None:  # to forget a rate would be to break it; those that come too late share one
+                    self._others = self._others or self._fresh_limits()
+                    return self._others
+                del self._hosts[idle]
+            limits = self._fresh_limits()
+        self._hosts[host] = limits  # at the end: the one used last is forgotten last
+        return limits
+
+    def _fresh_limits(self) -> tuple[Places, Pacer | None]:
+        pacer = Pacer(self._rate_per_host) if self._rate_per_host is not None else None
+        return Places(self._connections_per_host), pacer
+
+    def _opened(self) -> httpx.AsyncClient:
+        if self._client is None:
+            try:
+                import httpx
+            except ImportError as error:
+                raise Misconfigured("http needs the package httpx; install it with: pip install httpx") from error
+            self._client = httpx.AsyncClient(
+                transport=_guarded_transport(self._reach),
+                timeout=httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, pool=None),
+                headers={"Accept-Encoding": ENCODINGS},
+                cookies=_no_cookies(),  # one client serves all executions: what one is told must not be said by another
+                trust_env=False,  # a proxy would look names up by itself, where nobody judges the address
+            )
+        return self._client
+
+
+def _is_idle(places: Places, pacer: Pacer | None) -> bool:
+    return not places.used and (pacer is None or pacer.is_at_rest())
+
+
+def _guarded_transport(reach: Reach) -> httpx.AsyncHTTPTransport:
+    import httpcore
+    import httpx
+
+    class Guarded(httpcore.AsyncNetworkBackend):
+        """Looks a name up once, judges what it is, and connects to that very address."""
+
+        def __init__(self) -> None:
+            self._plain: Any = httpcore.AnyIOBackend()
+
+        async def connect_tcp(
+            self,
+            host: str,
+            port: int,
+            timeout: float | None = None,  # noqa: ASYNC109 -- the signature is httpcore's
+            local_address: str | None = None,
+            socket_options: Iterable[Any] | None = None,
+        ) -> httpcore.AsyncNetworkStream:
+            addresses = await looked_up(host, port, timeout)
+            refusals = {address: reach.refusal(host, port, address) for address in addresses}
+            open_to_us = [address for address, refusal in refusals.items() if not refusal]
+            if not open_to_us:
+                raise NotPermitted(next(iter(refusals.values())))
+            for address in open_to_us[:-1]:
+                try:
+                    return await self._plain.connect_tcp(address, port, timeout, local_address, socket_options)
+                except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                    continue  # the host has another address
+            try:
+                return await self._plain.connect_tcp(open_to_us[-1], port, timeout, local_address, socket_options)
+            except httpcore.ConnectError as error:
+                raise httpcore.ConnectError(f"{host}:{port}: {_reason(error)}") from error
+
+        async def sleep(self, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+
+    transport = httpx.AsyncHTTPTransport(verify=_ssl_context())
+    # httpx has no parameter for it, only httpcore underneath does.
+    transport._pool = httpcore.AsyncConnectionPool(  # pyright: ignore[reportPrivateUsage]
+        ssl_context=_ssl_context(),
+        max_connections=CONNECTIONS_MAX,
+        max_keepalive_connections=CONNECTIONS_MAX // 2,
+        keepalive_expiry=KEPT_S,
+        network_backend=Guarded(),
+    )
+    return transport
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said, which lies below what libraries make of it."""
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, OSError) and below.errno:
+            return os.strerror(below.errno)
+        below = below.__cause__ or below.__context__
+    return str(error)
+
+
+async def looked_up(host: str, port: int, within_s: float | None = None) -> list[str]:
+    try:
+        async with asyncio.timeout(within_s):
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except TimeoutError:
+        raise Transient(
+            f'the host "{host}" could not be looked up within {within_s:g} s', without_effect=True
+        ) from None
+    except (OSError, UnicodeError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise Transient(f'the host "{host}" is not known: {said}', without_effect=True) from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _is_same_side(before: httpx.URL, after: httpx.URL) -> bool:
+    """Whether what was meant for the one may be shown to the other."""
+    upgraded = before.scheme == "http" and after.scheme == "https" and before.port is None and after.port is None
+    return before.host == after.host and ((before.scheme, before.port) == (after.scheme, after.port) or upgraded)
+
+
+def _no_cookies() -> CookieJar:
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+
+
+@functools.cache
+def _ssl_context() -> ssl.SSLContext:
+    """Loading the certificates takes longer than most requests; once is enough."""
+    import httpx
+
+    return httpx.create_ssl_context()

@@ -1,0 +1,120 @@
+"""Answers of servers as values, and their failures by category.
+
+| what the server or the SDK says | category | effect |
+|---|---|---|
+| a result with `isError` | tool | known: it said so itself |
+| -32602 invalid params | logic | none |
+| -32601 no such method, a tool that is gone | configuration | none |
+| -32042, -32021, a request for input | configuration | none: it wants a person, or what Holdfast does not offer |
+| HTTP 401, 403 | permission | none |
+| HTTP 429, 503 with Retry-After | rate_limit | none |
+| could not be reached or started | transient | none |
+| a session that is over, or forgotten (HTTP 400, 404) | transient | none |
+| other HTTP refusals: 4xx | tool | none |
+| other HTTP failures: 5xx | transient | unknown |
+| the connection ended, the server crashed | transient | unknown |
+| any other error of the protocol | tool | known |
+| an answer that is no result, or breaks its own schema | logic | known |
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, cast
+
+from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, RateLimited, ToolError, Transient
+from holdfast.tools.hooks import OutputInvalid
+from holdfast.tools.masks import masks
+from holdfast.tools.mcp.schema import Checker
+from holdfast.tools.mcp.wire import OURS, REFUSED, UNREACHED
+
+CONNECTION_CLOSED = -32000
+ERROR_CHARS_MAX = 2000
+PARTS_MAX = 1000
+
+
+class Part(TypedDict, total=False):
+    """What a result holds beside text: an image, a sound, a resource or a link to one."""
+
+    type: str
+    mime: str
+    base64: str
+    text: str
+    uri: str
+    name: str
+
+
+class Answer(TypedDict):
+    text: str
+    data: Any
+    parts: list[Part]
+
+
+def answer_of(result: Any, checker: Checker | None, owner: str) -> Answer:
+    """A result as a value; one that the server calls an error is raised as one."""
+    parts = [_part(block) for block in result.content[:PARTS_MAX]]
+    text = "\n".join(part.get("text", "") for part in parts if part.get("type") == "text")
+    if result.is_error:
+        raise ToolError(f"{owner}: {masks.beginning(text, ERROR_CHARS_MAX) or 'it failed without saying why'}")
+    if checker is not None:
+        _check(result, checker, owner)
+    others = [part for part in parts if part.get("type") != "text"]
+    return {"text": text, "data": result.structured_content, "parts": others}
+
+
+def _check(result: Any, checker: Checker, owner: str) -> None:
+    if result.structured_content is None:
+        raise OutputInvalid(f"{owner}: its server promises structured data and sent none; tell its author")
+    mistakes = checker.mistakes(result.structured_content, "data")
+    if mistakes:
+        place, said = mistakes[0]
+        raise OutputInvalid(f"{owner}: its server sent something else than it promises: {place}: {said}")
+
+
+def _part(block: Any) -> Part:
+    match block.type:
+        case "text":
+            return {"type": "text", "text": block.text}
+        case "image" | "audio":
+            return {"type": block.type, "mime": block.mime_type, "base64": block.data}
+        case "resource":
+            inside: Any = block.resource
+            part: Part = {"type": "resource", "uri": str(inside.uri), "mime": inside.mime_type or ""}
+            text = getattr(inside, "text", None)
+            return {**part, "base64": inside.blob} if text is None else {**part, "text": text}
+        case _:
+            return {"type": "link", "uri": str(block.uri), "mime": block.mime_type or "", "name": block.name}
+
+
+def explained(error: Any, owner: str) -> ToolError:
+    """An error of the protocol (`MCPError`) as ours; the table above in code."""
+    said = f"{owner}: {masks.beginning(str(error.message), ERROR_CHARS_MAX)}"
+    data: Any = error.data
+    if isinstance(data, dict) and cast("dict[str, Any]", data).get("mark") == OURS:
+        return _of_http(error.code, said, cast("dict[str, Any]", data))
+    match error.code:
+        case -32602:
+            return InvalidCall(said)
+        case -32601:
+            return Misconfigured(f"{said}; is it an MCP server that has tools?")
+        case -32042 | -32021:
+            return Misconfigured(f"{said}; it wants something of a person, which cannot be done here")
+        case -32600 if "session terminated" in str(error.message).lower():
+            return Transient(said, without_effect=True)
+        case _:
+            return ToolError(said)
+
+
+def _of_http(code: int, said: str, data: dict[str, Any]) -> ToolError:
+    if code == UNREACHED:
+        return Transient(f"{said}; is the server there?", without_effect=True)
+    assert code == REFUSED
+    status, after = int(data["status"]), str(data["after"])
+    if status == 429 or (status == 503 and after.isdigit()):
+        return RateLimited(said, retry_after_s=float(after) if after.isdigit() else None)
+    if status in (401, 403, 407):
+        return NotPermitted(f"{said}; check `headers` in the settings of the server")
+    if status >= 500:
+        return Transient(said)
+    if status in (400, 404):
+        return Transient(said, without_effect=True)  # a session it does not know any more; the next try begins another
+    return ToolError(said, without_effect=True)

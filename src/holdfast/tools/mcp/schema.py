@@ -1,0 +1,237 @@
+"""Arguments and results against the JSON Schemas of an MCP server, which may be a stranger's.
+
+Owns how a schema is made harmless before it is used, and mistakes in words. Refuses to follow a reference out of the
+schema, to run a stranger's regular expressions, which can take for ever, and to check without a bound: what is left out
+here, the server itself still checks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, cast
+
+from holdfast.core.errors import InvalidCall, Misconfigured
+from holdfast.core.suggest import describe_value, did_you_mean
+from holdfast.tools.annotations import Parameter, without_prose
+from holdfast.tools.masks import masks
+from holdfast.tools.signature import Signature
+from holdfast.tools.values import encode
+from holdfast.tools.wording import Mistake, mistakes_in_words
+
+Schema = dict[str, Any]
+
+DEPTH_MAX = 64  # of a schema
+REFERENCES_MAX = 10_000  # followed while one value is checked: a small schema can ask for more than a lifetime's work
+MISTAKES_MAX = 20
+EXTRA_NEEDED = "MCP servers need the extra mcp of Holdfast; install it: pip install 'holdfast[mcp]'"
+
+_NAMED = ("properties", "$defs", "dependentSchemas")  # here keys are names, and no words of the schema language
+_DATA = ("const", "default", "enum", "examples")
+_LEFT_OUT = ("$schema", "$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$vocabulary", "format",
+             "uniqueItems")  # fmt: skip
+_TYPES = {
+    "string": "a string", "integer": "a whole number", "number": "a number", "boolean": "true or false",
+    "null": "null", "array": "a list", "object": "a map",
+}  # fmt: skip
+_WHOLE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas",
+                    "minProperties", "maxProperties", "$ref", "const", "enum"})  # fmt: skip
+
+
+class SchemaUnusable(ValueError):
+    """It is not a JSON Schema."""
+
+
+def harmless(schema: Any) -> Schema:
+    """A server's schema without what could do harm here. Raises `SchemaUnusable` if it is none."""
+    if not isinstance(schema, dict):
+        raise SchemaUnusable(f"expected a map, got {describe_value(schema)}")
+    tamed = cast("Schema", _tamed(cast("Schema", schema), 0))
+    validator_class = _jsonschema().Draft202012Validator
+    try:
+        validator_class.check_schema(tamed)
+    except Exception as error:  # its own error for a wrong schema, and whatever a wrong one makes it stumble over
+        said = getattr(error, "message", None) or str(error) or type(error).__name__
+        raise SchemaUnusable(str(said)[:200]) from None
+    return tamed
+
+
+def _tamed(schema: Any, depth: int) -> Any:
+    if depth > DEPTH_MAX:
+        raise SchemaUnusable(f"it is nested more than {DEPTH_MAX} deep")
+    if isinstance(schema, list):
+        return [_tamed(item, depth + 1) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    given = cast("Schema", schema)
+    reference = given.get("$ref")
+    if isinstance(reference, str) and not reference.startswith(("#/$defs/", "#/definitions/")):
+        return {}
+    kept: Schema = {}
+    for key, value in given.items():
+        name = "$defs" if key == "definitions" else key
+        if name in _LEFT_OUT or (name == "pattern" and isinstance(value, str)) or name == "patternProperties":
+            continue
+        if name in _NAMED and isinstance(value, dict):
+            inner = {one: _tamed(each, depth + 1) for one, each in cast("Schema", value).items()}
+            kept[name] = {**kept.get(name, {}), **inner}
+        else:
+            kept[name] = value if name in _DATA else _tamed(value, depth + 1)
+    if isinstance(reference, str):
+        kept["$ref"] = reference.replace("#/definitions/", "#/$defs/", 1)
+    if "patternProperties" in given:
+        kept["additionalProperties"] = True  # which names they were meant for, nobody looks at here
+    return kept
+
+
+class Checker:
+    """Checks values against one harmless schema."""
+
+    def __init__(self, schema: Schema, owner: str) -> None:
+        self.schema = schema
+        self._owner = owner
+        self._left = 0
+        self._validator: Any = None
+
+    def mistakes(self, value: Any, name: str = "") -> list[Mistake]:
+        """Each with its place; `name` is what the value itself is called."""
+        return [(_place(error, name), _words(error)) for error in self.errors(value)]
+
+    def errors(self, value: Any) -> list[Any]:
+        if self._validator is None:
+            self._validator = self._built()
+        self._left = REFERENCES_MAX
+        try:
+            found: Iterator[Any] = self._validator.iter_errors(value)
+            return [error for error, _ in zip(found, range(MISTAKES_MAX), strict=False)]
+        except (RecursionError, _Endless):
+            raise Misconfigured(f"{self._owner}: its server's schema is too complicated to check anything by") from None
+        except Exception as error:  # a reference that leads nowhere, and the like
+            said = masks.beginning(str(error), 200)
+            raise Misconfigured(f"{self._owner}: its server's schema cannot be used: {said}; tell its author") from None
+
+    def _built(self) -> Any:
+        jsonschema = _jsonschema()
+        import referencing
+
+        base: Any = jsonschema.Draft202012Validator
+        follow: Any = base.VALIDATORS["$ref"]
+
+        def counted(validator: Any, reference: Any, value: Any, schema: Any) -> Any:
+            self._left -= 1
+            if self._left < 0:
+                raise _Endless
+            return follow(validator, reference, value, schema)
+
+        made: Any = jsonschema.validators.extend(base, {"$ref": counted})
+        nowhere = cast("Any", referencing).Registry()  # nothing is fetched
+        return made(self.schema, registry=nowhere)
+
+
+class _Endless(Exception): ...
+
+
+class SchemaSignature(Signature):
+    """The arguments of a tool as its server describes them."""
+
+    def __init__(self, schema: Schema, owner: str, call_parameter: str) -> None:
+        self.owner = owner
+        self.call_parameter = call_parameter
+        self.positional_only = ()
+        self.lenient = ()
+        self.return_type = Any
+        self.return_decoder = None
+        self._schema: Schema = {"type": "object", "properties": {}, **schema}
+        self._properties = cast("dict[str, Any]", self._schema["properties"])
+        required: Any = self._schema.get("required", ())
+        self.parameters = {
+            name: Parameter(name, Any, inspect.Parameter.empty if name in required else None, ())
+            for name in self._properties
+        }
+        self._is_open = self._schema.get("additionalProperties", False) is not False
+        self._checker = Checker(self._schema, owner)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if args:
+            raise InvalidCall(f"{self.owner} takes its arguments by name")
+        return dict(kwargs)
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        mistakes = self.check(arguments)
+        if mistakes:
+            raise InvalidCall(mistakes_in_words(self.owner, mistakes))
+        return dict(arguments)
+
+    def check(self, arguments: Mapping[str, Any], dynamic: frozenset[str] = frozenset()) -> list[Mistake]:
+        unknown = [name for name in arguments if name not in self._properties] if not self._is_open else []
+        mistakes: list[Mistake] = [(name, self._no_such(name)) for name in unknown]
+        given = {name: value for name, value in arguments.items() if name not in dynamic and name not in unknown}
+        for error in self._checker.errors(given):
+            about_all = not error.absolute_path
+            if about_all and error.validator == "required":
+                mistakes += self._missing(given, dynamic)
+            elif about_all and dynamic and error.validator in _WHOLE:
+                continue  # only all arguments together can be wrong in this way, and some are not known yet
+            else:
+                mistakes.append((_place(error, "arguments" if about_all else ""), _words(error)))
+        return list(dict.fromkeys(mistakes))
+
+    def schema(self) -> Schema:
+        return self._schema
+
+    def digest(self, name: str, version: str) -> str:
+        return blake2b(encode([name, version, without_prose(self._schema)]), digest_size=8).hexdigest()
+
+    def _missing(self, given: Mapping[str, Any], dynamic: frozenset[str]) -> list[Mistake]:
+        wanted = [name for name in self._schema.get("required", ()) if name not in given and name not in dynamic]
+        return [(name, f"is missing: expected {_expected(self._properties.get(name))}") for name in wanted]
+
+    def _no_such(self, name: str) -> str:
+        if not self._properties:
+            return f"no such argument; {self.owner} takes none"
+        known = did_you_mean(name, self._properties) or f"; {self.owner} takes {', '.join(self._properties)}"
+        return f"no such argument{known}"
+
+
+def _place(error: Any, name: str) -> str:
+    place = name
+    for key in error.absolute_path:
+        place += f"[{key}]" if isinstance(key, int) else f".{key}" if place else str(key)
+    return place or "the whole"
+
+
+def _words(error: Any) -> str:
+    match error.validator:
+        case "type":
+            return f"expected {_expected({'type': error.validator_value})}, got {describe_value(error.instance)}"
+        case "enum" | "const":
+            options = error.validator_value if error.validator == "enum" else [error.validator_value]
+            return f"expected {_one_of(options)}, got {describe_value(error.instance)}"
+        case _:
+            return masks.beginning(str(error.message), 300)
+
+
+def _expected(schema: Any) -> str:
+    given: Schema = cast("Schema", schema) if isinstance(schema, dict) else {}
+    if isinstance(given.get("enum"), list):
+        return _one_of(given["enum"])
+    kinds: Any = given.get("type")
+    named = [
+        _TYPES.get(str(kind), str(kind)) for kind in (cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds])
+    ]
+    return " or ".join(named) if kinds else "a value"
+
+
+def _one_of(options: list[Any]) -> str:
+    shown = ", ".join(json.dumps(option, ensure_ascii=False, default=str)[:60] for option in options[:20])
+    return f"one of {shown}{', …' if len(options) > 20 else ''}"
+
+
+def _jsonschema() -> Any:
+    try:
+        import jsonschema
+    except ImportError as error:
+        raise Misconfigured(EXTRA_NEEDED) from error
+    return jsonschema

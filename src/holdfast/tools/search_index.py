@@ -1,0 +1,141 @@
+"""A full-text index of the text files below a folder: what `search.web` asks when no provider is set up.
+
+Owns one SQLite file with an FTS5 table, brought up to date before each search by looking at sizes and times. It can be
+thrown away at any moment and is made anew. Runs in a thread: nothing here is asynchronous.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.core.errors import Misconfigured
+
+FILE_BYTES_MAX = 1024 * 1024  # of one file; larger ones are not indexed
+FILES_MAX = 20_000
+SNIPPET_WORDS = 24
+WORDS_MAX = 32  # of a query
+_PASSED_OVER = frozenset({"node_modules", "__pycache__"})
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, changed INTEGER NOT NULL);
+CREATE VIRTUAL TABLE IF NOT EXISTS pages USING fts5(
+    path UNINDEXED, title, body, tokenize='unicode61 remove_diacritics 2'
+);
+"""
+_FIND = """
+SELECT path, title, snippet(pages, 2, '', '', '…', ?) FROM pages WHERE pages MATCH ?
+ORDER BY bm25(pages, 0, 4, 1) LIMIT ?
+"""
+
+
+class FolderIndex:
+    def __init__(self, folder: Path, file: Path) -> None:
+        self.folder = folder
+        self._file = file
+
+    def search(self, query: str, limit: int) -> list[dict[str, str]]:
+        """Files that hold every word of the query, the best first."""
+        if not self.folder.is_dir():
+            raise Misconfigured(f"tools.search: there is no folder {self.folder} to search; correct the setting")
+        words = " ".join(f'"{word}"' for word in query.replace('"', " ").split()[:WORDS_MAX])
+        if not words:
+            return []
+        connection = self._opened()
+        try:
+            self._bring_up_to_date(connection)
+            found = connection.execute(_FIND, (SNIPPET_WORDS, words, limit)).fetchall()
+        finally:
+            connection.close()
+        return [
+            {"title": title, "url": (self.folder / path).as_uri(), "snippet": snippet} for path, title, snippet in found
+        ]
+
+    def _opened(self) -> Any:
+        import apsw
+
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        connection: Any = apsw.Connection(str(self._file))
+        try:
+            connection.set_busy_timeout(5000)  # another process may be at it; what it does is not lost on us
+            connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF")  # it can always be made anew
+            connection.execute(_SCHEMA)
+        except apsw.Error:
+            connection.close()
+            raise
+        return connection
+
+    def _bring_up_to_date(self, connection: Any) -> None:
+        with connection:
+            known = {path: (size, changed) for path, size, changed in connection.execute("SELECT * FROM files")}
+            for found in _files_below(self.folder):
+                if known.pop(found.path, None) != (found.size, found.changed):
+                    self._forget(connection, found.path)
+                    self._learn(connection, found)
+            for path in known:  # what is left was not found any more
+                self._forget(connection, path)
+
+    def _forget(self, connection: Any, path: str) -> None:
+        connection.execute("DELETE FROM pages WHERE path = ?", (path,))
+        connection.execute("DELETE FROM files WHERE path = ?", (path,))
+
+    def _learn(self, connection: Any, found: _Found) -> None:
+        text = _text_of(found)
+        if text is not None:
+            title = next((line.strip("# \t") for line in text.splitlines() if line.strip("# \t")), found.path)
+            connection.execute("INSERT INTO pages VALUES (?, ?, ?)", (found.path, title[:200], text))
+        connection.execute("INSERT INTO files VALUES (?, ?, ?)", (found.path, found.size, found.changed))
+
+
+class _Found(NamedTuple):
+    """A file, by its name in a folder that is open as long as it is looked at."""
+
+    path: str
+    size: int
+    changed: int
+    folder: int
+    name: str
+
+
+def _files_below(folder: Path) -> Iterator[_Found]:
+    """Each file that can be indexed; hidden ones and links are passed over, and no folder is reached through one."""
+    seen = 0
+    for here, folders, files, opened in os.fwalk(folder, follow_symlinks=False):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _PASSED_OVER)
+        for name in sorted(files):
+            path = os.path.relpath(os.path.join(here, name), folder)
+            if name.startswith(".") or not _is_text(path):
+                continue
+            try:
+                facts = os.stat(name, dir_fd=opened, follow_symlinks=False)
+            except OSError:
+                continue  # taken away meanwhile
+            if stat.S_ISREG(facts.st_mode) and facts.st_size <= FILE_BYTES_MAX:
+                yield _Found(path, facts.st_size, facts.st_mtime_ns, opened, name)
+                seen += 1
+                if seen >= FILES_MAX:
+                    return
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # a name that is not UTF-8 can be neither kept nor shown
+        return False
+    return True
+
+
+def _text_of(found: _Found) -> str | None:
+    """The file's text, or None if it is not text, or something else by now: a link, a pipe, nothing."""
+    try:
+        opened = os.open(found.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=found.folder)
+        with open(opened, "rb") as file:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                return None
+            data = file.read(FILE_BYTES_MAX + 1)
+        return None if b"\0" in data else data.decode()
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,84 @@
+"""How a command failed, in words and as a category: its exit code, a signal, or a limit it went over.
+
+A limit is named with what is allowed, what was used, and how to raise it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.core.errors import ResourceShort, ToolError
+from holdfast.core.resources import Resources, say_size
+from holdfast.tools.masks import masks
+from holdfast.tools.processes import Exit
+
+ERROR_LINES_SHOWN = 5
+ERROR_CHARS_SHOWN = 1000
+COMMAND_CHARS_SHOWN = 200
+
+_OF_SIGNAL = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "disk"}  # by which the system itself ends whoever is over a limit
+_OF_TEXT = {errno.EMFILE: "open_files", errno.EFBIG: "disk"}  # which it tells a program, that tells it to people
+_FILE_LIMIT_MET = signal.strsignal(signal.SIGXFSZ) or "File size limit exceeded"
+_WORDS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
+    "memory": ("used", "of memory", say_size),
+    "cpu": ("used", "of CPU time", lambda seconds: f"{seconds:.3g} s"),
+    "processes": ("had", "processes at once", str),
+    "open_files": ("wanted", "open files in one process", str),
+    "disk": ("wrote", "to disk", say_size),
+    "output": ("printed", "of output", say_size),
+}
+
+
+def failure_of(argv: Sequence[str], end: Exit, limits: Resources, stdout: str, stderr: str) -> ToolError | None:
+    """None for a command that ended well."""
+    met_file_limit = _FILE_LIMIT_MET in stderr  # as shells say of a child; where writing is not counted, all we hear
+    if end.code == 0 and not end.over and not met_file_limit:
+        return None
+    last = _last_lines(stderr or stdout)
+    over = end.over or ("disk" if met_file_limit else _over(end, limits, last))
+    if over:
+        used: Any = {"memory": end.rss_bytes, "cpu": end.cpu_s, "processes": end.processes, "disk": end.disk_bytes}
+        known = used[over] if end.over or over == "memory" else None
+        text = over_text(argv, over, limits, known, ended=end.code < 0)
+        return ResourceShort(text + (f"\n{last}" if last else ""))
+    what = f"exit code {end.code}" if end.code > 0 else f"killed by {signal.Signals(-end.code).name}"
+    return ToolError(f"{what} from: {shown(argv)}" + (f"\n{last}" if last else ""))
+
+
+def _over(end: Exit, limits: Resources, last: str) -> str:
+    """The limit that the system held it to before the watch saw it; shells tell of a signal by 128 and its number."""
+    number = -end.code if end.code < 0 else end.code - 128
+    if number in _OF_SIGNAL:
+        return _OF_SIGNAL[signal.Signals(number)]
+    if end.rss_bytes > (limits.memory_bytes or end.rss_bytes):
+        return "memory"
+    return next((name for code, name in _OF_TEXT.items() if os.strerror(code) in last), "")
+
+
+def over_text(argv: Sequence[str], over: str, limits: Resources, used: Any = None, *, ended: bool = True) -> str:
+    """`ended`: by us or the system, and not by itself before anybody looked."""
+    did, of_what, say = _WORDS[over]
+    allowed = getattr(limits, {"cpu": "cpu_s", "processes": "processes", "open_files": "open_files"}.get(
+        over, f"{over}_bytes"
+    ))  # fmt: skip
+    if used is None or used <= allowed:  # the system held it to its limit, so nobody knows how far it would have gone
+        what = f"it {did} more than {say(allowed)} {of_what}, which is its limit"
+    else:
+        what = f"it {did} {say(used)} {of_what}, and {say(allowed)} are allowed" + (
+            ", so it was ended" if ended else ""
+        )
+    return f"{what}: {shown(argv)};\nif it needs more, raise resources.{over} of the step, the plan or the settings"
+
+
+def shown(argv: Sequence[str]) -> str:
+    text = argv[2] if list(argv[:2]) == ["sh", "-c"] and len(argv) == 3 else " ".join(argv)
+    return masks.beginning(text.strip(), COMMAND_CHARS_SHOWN)
+
+
+def _last_lines(output: str) -> str:
+    lines = masks.text(output).strip().splitlines()
+    return "\n".join(lines[-ERROR_LINES_SHOWN:])[-ERROR_CHARS_SHOWN:]

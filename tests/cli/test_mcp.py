@@ -1,0 +1,51 @@
+"""The command line knows the tools of MCP servers, and starts a server only when it must."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import pytest
+
+from cli.workshop import Workshop
+from servers.mcp_kit import NPM, hostile, node
+
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None or not NPM.is_dir(), reason="needs Node.js and the packages of tests/servers/npm"
+)
+
+
+@needs_node
+def test_the_command_line_knows_the_tools_of_a_server(shop: Workshop) -> None:
+    command = json.dumps(node("server-everything", "stdio")["command"])
+    with (shop.folder / "holdfast.toml").open("a") as settings:
+        settings.write(f"\n[tools.mcp.servers.s]\ncommand = {command}\n")
+    shop.write("good.yaml", "steps: [{id: a, tool: s.echo, with: {message: tides}}]")
+    shop.write("bad.yaml", "steps: [{id: a, tool: s.echo, with: {mesage: tides}}]")
+    assert shop.run("check", "good.yaml").code == 0
+    wrong = shop.run("check", "bad.yaml", code=None)
+    assert wrong.code
+    assert 'no such argument; did you mean "message"?' in wrong.out + wrong.err
+    assert "s.echo" in shop.run("tools").out
+    ran = shop.run("run", "good.yaml", "--json")
+    assert ran.code == 0
+    assert "Echo: tides" in ran.out
+
+
+def test_a_catalogue_is_used_without_starting_the_server(shop: Workshop) -> None:
+    server = hostile("", shop.folder)
+    with (shop.folder / "holdfast.toml").open("a") as settings:
+        settings.write(f'\n[tools.mcp.servers.h]\ncommand = {json.dumps(server["command"])}\nenv = {{COUNT = "x"}}\n')
+    shop.write("good.yaml", "steps: [{id: a, tool: h.act}]")
+    assert shop.run("check", "good.yaml").code == 0
+    (catalogue,) = (shop.folder / ".holdfast" / "mcp").glob("h-*.json")
+    known: Any = json.loads(catalogue.read_text())
+    known["tools"].append({"name": "invented"})
+    catalogue.write_text(json.dumps(known))
+    shop.write("invented.yaml", "steps: [{id: a, tool: h.invented}]")
+    assert shop.run("check", "invented.yaml").code == 0  # so the file was read, and the server not asked
+    assert "h.invented" in shop.run("tools").out  # and here
+    assert "h.invented" not in shop.run("tools", "--refresh").out  # and now it was asked
+    catalogue.write_text("{nonsense")
+    assert shop.run("check", "good.yaml").code == 0

@@ -1,0 +1,43 @@
+"""An answer that finds no room where it should go: one line on stderr and an exit code of its own, no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.workshop import PATIENCE_S, Workshop, environment
+
+FULL = Path("/dev/full")
+pytestmark = pytest.mark.skipif(not FULL.exists(), reason="there is no device here that is always full")
+
+
+def on_a_full_disk(shop: Workshop, *arguments: str) -> str:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast.cli", *arguments], cwd=shop.folder, env=environment(), stdout=full,
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 74, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["list", "events @last", "show @last", "export @last -o -", "run two.yaml", "--help"]
+)
+def test_a_full_disk_is_told_in_one_line(shop: Workshop, command: str) -> None:
+    shop.run("run", "two.yaml")
+    said = "the output cannot be written: No space left on device; nothing in the journal is lost"
+    assert on_a_full_disk(shop, *command.split()) == f"holdfast: {said}\n"
+
+
+def test_with_json_it_is_told_in_json_and_what_ran_can_go_on(shop: Workshop) -> None:
+    error = json.loads(on_a_full_disk(shop, "run", "two.yaml", "--json"))
+    assert error["type"] == "OutputError"
+    assert json.loads(on_a_full_disk(shop, "list", "--json")) == error
+    if shop.newest()["status"] != "completed":
+        shop.run("resume", "@last")
+    assert shop.newest()["status"] == "completed"

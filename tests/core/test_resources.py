@@ -1,0 +1,108 @@
+"""Resources as people write them: units, bounds, who wins; and what was used, added up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import InputInvalid, PlanInvalid
+from holdfast.core.plan_read import read_extension, read_plan
+from holdfast.core.plan_resources import resources_of
+from holdfast.core.resources import Resources, Usage, parse_size, say_size
+from holdfast.programs.cel import Cel
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        (1, 1), ("1B", 1), ("64KiB", 65536), ("1.5 GB", 1_500_000_000), (" 512mb ", 512_000_000), ("2TiB", 2 << 40),
+        ("0.5KB", 500),
+    ],
+)  # fmt: skip
+def test_sizes_are_read_as_people_write_them(written: Any, size: int) -> None:
+    assert parse_size(written) == size
+
+
+@pytest.mark.parametrize("written", ["", "12", "5 bananas", "-1MB", True, None, 1.5, [], "1e3MB", "MB", "1KBB", "٣MB"])
+def test_what_is_no_size_says_what_one_is(written: Any) -> None:
+    with pytest.raises(InputInvalid, match=r'expected a size such as "512MB", "1\.5GB" or "64KiB", or a number of'):
+        parse_size(written)
+
+
+@pytest.mark.parametrize("written", [0, -5, "0MB", 10**30, "999999999999TB"])
+def test_sizes_have_bounds(written: Any) -> None:
+    with pytest.raises(InputInvalid, match=r"expected a size of more than 0 and at most 1024 TiB, got "):
+        parse_size(written)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(3, "3 bytes"), (1500, "1.5 KB"), (512_000_000, "512 MB"), (2**40, "1.1 TB")]
+)
+def test_sizes_are_said_as_people_read_them(size: int, said: str) -> None:
+    assert say_size(size) == said
+
+
+def test_every_mistake_is_named_with_its_place() -> None:
+    with pytest.raises(InputInvalid) as caught:
+        resources_of({"memory": "lots", "cpu": 0, "procesess": 3, "open_files": 1, "disk": "1KB", "output": 0})
+    assert str(caught.value).splitlines() == [
+        'resources.procesess: unknown key; did you mean "processes"?',
+        'resources.memory: expected a size such as "512MB", "1.5GB" or "64KiB", or a number of bytes, '
+        'got the string "lots"',
+        "resources.cpu: expected at least 0.1 s of CPU time, got the number 0",
+        "resources.open_files: expected a whole number from 16 to 1000000, got the number 1",
+        "resources.output: expected a size of more than 0 and at most 1024 TiB, got the number 0",
+    ]
+
+
+def plan(**others: Any) -> dict[str, Any]:
+    return {"name": "p", "steps": [{"id": "one", "tool": "t"}], **others}
+
+
+def test_a_step_wins_over_its_plan_and_fills_its_gaps_from_it() -> None:
+    source = plan(
+        resources={"memory": "1GB", "cpu": "2m"},
+        steps=[
+            {"id": "small", "tool": "t", "resources": {"memory": "64MB"}},
+            {"id": "plain", "tool": "t"},
+            {"id": "group", "steps": [{"id": "inner", "tool": "t"}]},
+        ],
+        **{"finally": [{"id": "last", "tool": "t"}]},
+    )
+    read = read_plan(source, expressions=Cel())
+    small, plain, group = read.steps
+    whole = Resources(memory_bytes=10**9, cpu_s=120.0)
+    assert small.policy.resources == Resources(memory_bytes=64 * 10**6, cpu_s=120.0)
+    assert plain.policy.resources == group.steps[0].policy.resources == read.finally_[0].policy.resources == whole
+    added = read_extension([{"id": "more", "tool": "t"}], read, expressions=Cel())
+    assert added[0].policy.resources == whole
+
+
+def test_without_a_word_nothing_is_said() -> None:
+    assert read_plan(plan(), expressions=Cel()).steps[0].policy.resources is None
+
+
+def test_mistakes_in_a_plan_are_named_with_their_place() -> None:
+    source = plan(
+        resources="lots",
+        steps=[
+            {"id": "one", "tool": "t", "resources": {"memory": 5}},
+            {"id": "two", "wait": "1s", "resources": {"cpu": "1s"}},
+        ],
+    )
+    with pytest.raises(PlanInvalid) as caught:
+        read_plan(source, expressions=Cel())
+    assert [str(problem) for problem in caught.value.problems] == [
+        "resources: expected a map such as {memory: 512MB, cpu: 60s, processes: 64, open_files: 256, disk: 100MB, "
+        'output: 1MB}, got the string "lots"',
+        "steps[0].resources.memory: expected at least 1.049 MB, got the number 5",
+        'steps[1].resources: goes with "tool", and this step has "wait"',
+    ]
+
+
+def test_what_was_used_up_is_added_and_what_was_held_is_the_most() -> None:
+    one = Usage(cpu_s=1.0, memory_bytes=10, processes=2, output_bytes=5)
+    other = Usage(cpu_s=0.5, memory_bytes=7, disk_bytes=3)
+    assert one.plus(other) == Usage(cpu_s=1.5, memory_bytes=10, processes=2, disk_bytes=3, output_bytes=5)
+    assert Usage().plus(Usage()) == Usage()  # unknown stays unknown

@@ -1,0 +1,162 @@
+"""What a step may use of the machine: who says so, what becomes of whoever takes more, and what is recorded.
+
+Each attack runs beside an execution of the same engine that must not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from engine.kit import engine_at, events, plan, result, seen, settled, step, step_of, until
+from holdfast.core.events import StepCompleted, StepFailed
+from holdfast.core.resources import DEFAULTS, Resources
+from holdfast.tools.processes import spawn
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+PYTHON = [sys.executable, "-I", "-S", "-c"]
+
+# Every attack is bounded, should its limit not hold.
+ATTACKS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "memory": ("x = [b'%d' % i * 10**7 for i in range(50)]\nimport time; time.sleep(60)", {"memory": "60MB"}, "memory"),
+    "cpu": ("import time\nwhile time.process_time() < 60: pass", {"cpu": "300ms"}, "cpu"),
+    "processes": (
+        "import os, time\nfor _ in range(8): os.fork()\ntime.sleep(60)",
+        {"processes": 20},
+        "processes",
+    ),
+    "open_files": ("x = [open('/dev/null') for _ in range(3000)]", {"open_files": 40}, "open_files"),
+    "disk": ("open('big', 'wb').write(b'x' * 10**8)", {"disk": "2MB"}, "disk"),
+    "output": ("for _ in range(10**5): print('x' * 10000)", {"output": "200KB"}, "output"),
+}  # fmt: skip
+
+
+def shell(step_id: str, command: Any, **others: Any) -> dict[str, Any]:
+    return step(step_id, "shell.run", **{"with": {"command": command}, **others})
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_whoever_takes_more_than_allowed_fails_alone(tmp_path: Path, name: str) -> None:
+    program, limits, told = ATTACKS[name]
+    async with engine_at(tmp_path) as engine:
+        neighbour = await engine.start(plan(shell("calm", "while [ ! -e over ]; do sleep 0.02; done; echo fine")))
+        await seen(neighbour, "step:started")
+        attacker = await engine.start(plan(shell("attack", [*PYTHON, program], resources=limits)))
+        async with asyncio.timeout(50):
+            assert (await attacker.settled()).status == "failed"
+        failed = await step_of(attacker, "attack")
+        assert failed.failure is not None
+        assert failed.failure.category == "resource"
+        assert f"raise resources.{told} of the step, the plan or the settings" in failed.failure.message
+        assert failed.used is not None
+        (tmp_path / "over").touch()
+        assert (await result(neighbour))["stdout"] == "fine\n"
+
+
+async def test_a_command_that_ignores_its_cancellation_is_ended_when_its_time_is_up(tmp_path: Path) -> None:
+    stubborn = "trap '' TERM INT HUP; echo $$ > pid; while :; do sleep 0.05; done"
+    async with engine_at(tmp_path) as engine:
+        run = await engine.start(plan(shell("deaf", stubborn, timeout="500ms", in_doubt="fail")))
+        assert await settled(run) == "failed"
+        failed = await step_of(run, "deaf")
+        assert failed.failure is not None
+        assert "shell.run took longer than 0.5 s" in failed.failure.message
+        pid = (tmp_path / "pid").read_text().strip()
+        await until(lambda: not Path(f"/proc/{pid}").exists() and not engine.holdings()["left_behind"])
+
+
+async def test_what_was_used_is_recorded_with_the_outcome_and_shown(tmp_path: Path) -> None:
+    async with engine_at(tmp_path) as engine:
+        run = await engine.start(
+            plan(shell("good", "sleep 0.3; echo hello"), shell("bad", "echo oops; exit 1", critical=False, needs=[]))
+        )
+        await result(run)
+        outcomes = [event for event in await events(run) if isinstance(event, StepCompleted | StepFailed)]
+        used = {event.path: event.used for event in outcomes}
+        assert used["good"] is not None
+        assert used["bad"] is not None
+        assert (used["good"].output_bytes, used["bad"].output_bytes) == (6, 5)
+        assert used["good"].cpu_s is not None
+        assert (used["good"].memory_bytes or 0) > 100_000
+        shown: Any = await run.show()
+        assert shown["steps"][0]["used"]["output_bytes"] == 6
+        assert (await step_of(run, "good")).used == used["good"]
+
+
+async def test_the_attempts_of_a_step_are_counted_together(tmp_path: Path) -> None:
+    again = shell("twice", "echo once more; test -e done || { touch done; exit 1; }", retry={"max": 1, "first": 0.001})
+    async with engine_at(tmp_path) as engine:
+        run = await engine.start(plan(again))
+        await result(run)
+        used = (await step_of(run, "twice")).used
+        assert used is not None
+        assert used.output_bytes == 2 * len("once more\n")
+
+
+async def test_a_step_wins_over_the_plan_the_plan_over_the_tool_and_the_tool_over_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text('[resources]\nmemory = "1GB"\ncpu = "5m"\nprocesses = 99\n')
+    found: dict[str, Resources] = {}
+
+    @holdfast.tool(effect="read", resources={"memory": "2GB", "cpu": "2m"})
+    async def modest(call: holdfast.Call) -> None:
+        found[call.path] = call.resources
+
+    steps = (step("plain", "modest"), step("own", "modest", resources={"cpu": "7s", "open_files": 20}))
+    async with engine_at(tmp_path, modest) as engine:
+        await result(await engine.start(plan(*steps, resources={"cpu": "30s"})))
+        assert found["plain"] == Resources(memory_bytes=2 * 10**9, cpu_s=30.0, processes=99).over(DEFAULTS)
+        assert found["own"] == Resources(memory_bytes=2 * 10**9, cpu_s=7.0, processes=99, open_files=20).over(DEFAULTS)
+
+
+async def test_what_a_tool_starts_by_itself_is_held_to_the_same(tmp_path: Path) -> None:
+    @holdfast.tool(effect="read", resources={"open_files": 33})
+    async def count() -> str:
+        process = await spawn(["sh", "-c", "ulimit -n"], cwd="/", env=dict(os.environ))
+        try:
+            text = await process.stdout.read()
+            await process.wait()
+        finally:
+            process.close()
+        return text.decode().strip()
+
+    async with engine_at(tmp_path, count) as engine:
+        run = await engine.start(plan(step("one", "count")))
+        assert await result(run) == "33"
+        assert (await step_of(run, "one")).used is not None
+
+
+async def test_a_tool_inside_the_engine_has_no_figures_of_its_own(tmp_path: Path) -> None:
+    @holdfast.tool(effect="read")
+    async def inside() -> int:
+        return 1
+
+    async with engine_at(tmp_path, inside) as engine:
+        run = await engine.start(plan(step("one", "inside")))
+        await result(run)
+        assert (await step_of(run, "one")).used is None  # unknown, which is not zero
+
+
+async def test_a_handle_leak_inside_the_engine_is_a_shortage_of_resources(tmp_path: Path) -> None:
+    @holdfast.tool(effect="read")
+    async def leak() -> None:
+        raise OSError(24, os.strerror(24), "/dev/null")
+
+    async with engine_at(tmp_path, leak) as engine:
+        run = await engine.start(plan(step("one", "leak")))
+        assert await settled(run) == "failed"
+        failed = await step_of(run, "one")
+        assert failed.failure is not None
+        assert failed.failure.category == "resource"
+
+
+def test_wrong_resources_of_a_tool_are_refused_where_it_is_declared() -> None:
+    with pytest.raises(holdfast.HoldfastError, match=r"tool greedy at .*: resources\.memory: expected a size such as"):
+
+        @holdfast.tool(resources={"memory": "plenty"})
+        async def greedy() -> None: ...

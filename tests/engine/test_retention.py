@@ -1,0 +1,105 @@
+"""Retention: an engine that recovers deletes by itself what ended long ago, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.kit import HURRY, broken, echo, engine_at, plan, result, seen, settled, step, until
+from holdfast.core.errors import StoreUnavailable
+from holdfast.engine import tidying
+from holdfast.journal.store import Query
+from holdfast.journal.tidying import Bite, prune
+
+AT_ONCE = '[retention]\nolder_than = "0s"\n'
+
+
+@pytest.fixture
+def looked_through(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when the engine has once looked at everything that may go."""
+    done = asyncio.Event()
+
+    async def watched(*arguments: Any) -> AsyncGenerator[Bite]:
+        async for bite in prune(*arguments):
+            yield bite
+        done.set()
+
+    monkeypatch.setattr(tidying, "prune", watched)
+    monkeypatch.setattr(tidying, "BITE_S", 0.0)
+    return done
+
+
+async def filled(folder: Path) -> tuple[str, str, str]:
+    """One execution that completed, one that failed, one that waits: made by an engine that deletes nothing."""
+    async with engine_at(folder, echo, broken, limits=HURRY, recover="family") as engine:
+        completed, failed = [await engine.start(plan(step("a", tool))) for tool in ("echo", "broken")]
+        waiting = await engine.start(plan({"id": "w", "wait": {"event": "go"}}))
+        await result(completed)
+        assert await settled(failed) == "failed"
+        await seen(waiting, "task:waiting")
+        return completed.id, failed.id, waiting.id
+
+
+async def left(folder: Path, looked_through: asyncio.Event) -> set[str]:
+    """Who is there after an engine has tidied up."""
+    async with engine_at(folder, echo, broken, limits=HURRY) as engine, asyncio.timeout(10):
+        await looked_through.wait()
+        return {head.id for head in await engine.services.store.heads(Query())}
+
+
+async def test_what_has_ended_goes_and_what_has_not_stays(tmp_path: Path, looked_through: asyncio.Event) -> None:
+    (tmp_path / "holdfast.toml").write_text(AT_ONCE)
+    completed, failed, waiting = await filled(tmp_path)
+    files = tmp_path / ".holdfast" / "executions"
+    files.mkdir()
+    for execution_id in (completed, failed, waiting):
+        (files / f"{execution_id}.3.json").write_text("{}")
+    assert await left(tmp_path, looked_through) == {waiting}
+    assert [path.name for path in files.iterdir()] == [f"{waiting}.3.json"]
+
+
+async def test_only_the_named_ends_go(tmp_path: Path, looked_through: asyncio.Event) -> None:
+    (tmp_path / "holdfast.toml").write_text(f'{AT_ONCE}status = ["completed"]\n')
+    _, failed, waiting = await filled(tmp_path)
+    assert await left(tmp_path, looked_through) == {failed, waiting}
+
+
+async def test_what_ended_lately_stays(tmp_path: Path, looked_through: asyncio.Event) -> None:
+    (tmp_path / "holdfast.toml").write_text('[retention]\nolder_than = "1h"\n')
+    everybody = await filled(tmp_path)
+    assert await left(tmp_path, looked_through) == set(everybody)
+
+
+@pytest.mark.parametrize(("toml", "recover"), [("", "all"), (AT_ONCE, "family"), (AT_ONCE, "none")])
+async def test_nothing_goes_unless_the_settings_say_so_and_the_engine_recovers(
+    tmp_path: Path, toml: str, recover: Any
+) -> None:
+    (tmp_path / "holdfast.toml").write_text(toml)
+    async with engine_at(tmp_path, recover=recover):
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-tidier"]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (StoreUnavailable("the disk is full"), "what ended long ago cannot be deleted: the disk is full"),
+        (RuntimeError("odd"), "the tidier stumbled"),
+    ],
+)
+async def test_trouble_with_tidying_is_logged_and_stops_no_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, text: str
+) -> None:
+    (tmp_path / "holdfast.toml").write_text(AT_ONCE)
+
+    async def fails(*_: object) -> AsyncGenerator[list[str]]:
+        raise error
+        yield []
+
+    monkeypatch.setattr(tidying, "prune", fails)
+    async with engine_at(tmp_path, echo) as engine:
+        await until(lambda: text in caplog.text)
+        assert await result(await engine.start(plan(step("a", "echo", **{"with": {"value": 1}})))) == 1

@@ -1,0 +1,164 @@
+"""What really came about in played histories, as labels; and all the labels that the generator has to bring about.
+
+A thing counts when it happened, not when it was planned: a fate when a tool met it, a breakage when it struck, a
+command when it was answered, a remedy when it was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+from holdfast.core import events as ev
+from holdfast.journal.store import Entry
+from holdfast.testing.simulator import Played, draw, play
+from holdfast.testing.simulator.history import (
+    AnyLine,
+    Called,
+    ClockSet,
+    Committed,
+    Deleted,
+    Fault,
+    Held,
+    LeftAlone,
+    Reopened,
+)
+from holdfast.testing.simulator.scenario import FAULTS, MONEY_VERB, VERBS
+from holdfast.testing.simulator.visits import AFTER_EFFECT, STRANGE, WITHOUT_EFFECT
+from holdfast.testing.simulator.witness import Story, Testimony, testify
+from holdfast.testing.simulator.world import EFFECTS
+
+SEEDS_MAX = 300  # what is not reached within as many histories as the tests play is as good as never reached
+REMEDIES = ("done", "again", "skip", "fallback", "fail")
+# The moment in which a call that ends so has met its fate; "raised" for those that are not here.
+_MET = {
+    "ok": "answered",
+    "hangs": "cut",
+    "stubborn": "answered",
+    "late": "happened",
+    "lingers": "talked_on",
+    "answers_twice": "delivered",
+}
+_OTHERS = (
+    "a late answer settled a doubt",
+    "a second answer was turned down",
+    "opened from a snapshot alone",
+    "opened from a snapshot and the events after it",
+    "the clock was set back",
+    "the clock was set forward",
+    "a write came too late and was refused",
+    "everybody was left alone",
+    "something was deleted",
+    "something was wanted to be deleted and stayed",
+    "something deleted was brought back",
+    "a copy was made from a file",
+    "something restored was held",
+    "something held was let go",
+)
+
+
+class Census(NamedTuple):
+    """How many histories it took until everything was reached, and what never was."""
+
+    histories: int
+    missing: frozenset[str]
+
+
+def expected() -> frozenset[str]:
+    return frozenset((
+        *(f"fate {ending}" for ending in ("ok", *WITHOUT_EFFECT, *AFTER_EFFECT, *STRANGE)),
+        *(f"tool {name}" for name in EFFECTS),
+        *(f"verified {verdict}" for verdict in ("Happened", "DidNotHappen", "Unknown")),
+        *(f"breakage {kind}" for kind in (*FAULTS, "restored")),
+        *(f"{verb} applied" for verb in (*VERBS, MONEY_VERB)),
+        *(f"{verb} turned down" for verb in (*VERBS, MONEY_VERB) if verb != "retry"),  # which is no command
+        *(f"{remedy} for a {kind}" for remedy, kind in product(REMEDIES, ("doubt", "correction"))),
+        *(f"tried again {how}" for how in ("later", "with a fallback", "reduced", "refreshed")),
+        *_OTHERS,
+    ))  # fmt: skip
+
+
+def census(first: int = 0) -> Census:
+    missing = expected()
+    for number in range(1, SEEDS_MAX + 1):
+        missing -= set(reached(play(draw(first + number - 1))))
+        if not missing:
+            return Census(number, missing)
+    return Census(SEEDS_MAX, missing)
+
+
+def reached(played: Played) -> Iterator[str]:
+    for line in played.history.lines:
+        yield from _in_line(line)
+    told = testify(played.history)
+    yield from _in_commands(told)
+    for story in told.stories.values():
+        yield from _in_journal(story)
+
+
+def _in_line(line: AnyLine) -> Iterator[str]:
+    match line:
+        case Called():
+            yield from _in_call(line)
+        case Fault():
+            yield f"breakage {line.kind}"
+        case ClockSet():
+            yield "breakage clock"
+            yield f"the clock was set {'back' if line.offset_us < 0 else 'forward'}"
+        case Reopened():
+            yield f"opened from a snapshot {'and the events after it' if line.events else 'alone'}"
+        case Committed():
+            writes = zip(line.writes, line.results, strict=True)
+            if any(isinstance(write, Entry) and not result.ok for write, result in writes):
+                yield "a write came too late and was refused"
+        case Deleted():
+            yield "something was deleted" if line.execution_ids else "something was wanted to be deleted and stayed"
+        case Held() if line.execution_ids:
+            yield "something restored was held" if line.why else "something held was let go"
+        case LeftAlone():
+            yield "everybody was left alone"
+        case _:
+            pass
+
+
+def _in_call(line: Called) -> Iterator[str]:
+    yield f"tool {line.tool}"
+    if line.phase == "verified":
+        yield f"verified {line.output}"
+    elif line.phase == _MET.get(line.ending, "raised"):
+        yield f"fate {line.ending}"
+
+
+def _in_commands(told: Testimony) -> Iterator[str]:
+    for command_id, answers in told.answers.items():
+        command, is_applied = told.commands.get(command_id), answers[0][1].outcome == "applied"
+        if command is None:
+            continue
+        yield f"{command.verb} {'applied' if is_applied else 'turned down'}"
+        if command.by == "tool":
+            yield "a late answer settled a doubt" if is_applied else "a second answer was turned down"
+
+
+def _in_journal(story: Story) -> Iterator[str]:
+    asked = {event.request.id: event.request.kind for _, event in story.events(ev.RequestOpened)}
+    for _, event in story.events(ev.RequestAnswered):
+        yield f"{event.remedy} for a {asked[event.request_id]}"
+    if story.created.forked_from is not None:
+        yield "a copy was made from a file" if story.created.hold else "retry applied"
+    if story.was_deleted and story.deleted_us is None:
+        yield "something deleted was brought back"
+    started: dict[str, ev.StepStarted] = {}
+    for _, event in story.events(ev.StepStarted, ev.StepRetrying):
+        if isinstance(event, ev.StepStarted):
+            started[event.path] = event
+        else:
+            yield f"tried again {_how(started[event.path], event)}"
+
+
+def _how(before: ev.StepStarted, event: ev.StepRetrying) -> str:
+    if event.fallback != before.fallback:
+        return "with a fallback"
+    if event.reduced != before.reduced:
+        return "reduced"
+    return "refreshed" if event.refreshed != before.refreshed else "later"

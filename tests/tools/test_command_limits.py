@@ -1,0 +1,277 @@
+"""Each limit of a command is attacked, beside a neighbour that must not notice. Real processes, small limits.
+
+Every attack ends by itself, should a limit not hold: it is bounded in time, in memory and in number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import ResourceShort
+from holdfast.core.failure import describe
+from holdfast.core.resources import DEFAULTS, Resources
+from holdfast.tools import keeper_tree, processes, shell
+from holdfast.tools.adapter import HERE
+from holdfast.tools.call import Call
+from holdfast.tools.processes import Exit, spawn
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+MB = 1_000_000
+PYTHON = [sys.executable, "-I", "-S", "-c"]
+
+HOG = """
+import time
+held = []
+for _ in range(60):  # 600 MB at most
+    held.append(bytearray(b"x" * 10_000_000))
+    time.sleep(0.005)
+time.sleep(60)
+"""
+# Each child takes little; only together they take too much.
+HERD = """
+import os, time
+for _ in range(8):
+    if os.fork() == 0:
+        held = bytearray(os.urandom(1000) * 20_000)
+        time.sleep(60)
+        os._exit(0)
+time.sleep(60)
+"""
+# All of it is one and the same memory, which is not eight times as much.
+SHARED = """
+import os, time
+held = bytearray(os.urandom(1000) * 40_000)
+pids = []
+for _ in range(8):
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(2)
+        os._exit(0)
+    pids.append(pid)
+for pid in pids:
+    os.waitpid(pid, 0)
+"""
+# Doubles for ten generations, away from its session; a thousand processes at most, each for a minute at most.
+BOMB = """
+import os, time
+for _ in range(10):
+    os.fork()
+    os.setsid() if os.getpid() != os.getsid(0) else None
+    time.sleep(0.01)
+time.sleep(60)
+"""
+SPINNER = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+# The work is done by children that are waited for, none of which is over the limit by itself.
+SPINNERS = """
+import os, time
+for _ in range(100):
+    if os.fork() == 0:
+        end = time.process_time() + 0.1
+        while time.process_time() < end: pass
+        os._exit(0)
+    os.wait()
+"""
+LEAK = """
+held = []
+for _ in range(5000):
+    held.append(open("/dev/null"))
+"""
+FILLER = """
+with open("big", "wb") as file:
+    for _ in range(200):
+        file.write(b"x" * 1_000_000)
+"""
+FILLERS = """
+import os, time
+for number in range(200):
+    with open(f"part{number}", "wb") as file:
+        file.write(os.urandom(1_000_000))
+        file.flush()
+        os.fsync(file.fileno())
+    time.sleep(0.01)
+time.sleep(60)
+"""
+
+
+async def attack(folder: Path, program: str, **limits: Any) -> tuple[ResourceShort, Call]:
+    call = Call("execution", "step", 1, "key", folder)
+    call.resources = Resources(**limits).over(DEFAULTS)
+    (tool,) = shell.Shell(shell.Config(), HERE).tools()
+    with pytest.raises(ResourceShort) as caught:
+        async with asyncio.timeout(20):
+            await tool.invoke(tool.validate({"command": [*PYTHON, program]}), call)
+    assert describe(caught.value).category == "resource"
+    return caught.value, call
+
+
+@pytest.fixture
+async def neighbour(tmp_path: Path) -> Any:
+    """A command kept by the same keeper all the while; it must end as if nothing had been."""
+    waits = "while [ ! -e over ]; do sleep 0.02; done; echo undisturbed"
+    process = await spawn(["sh", "-c", waits], cwd=tmp_path, env=os.environ, resources=DEFAULTS)
+    yield process
+    (tmp_path / "over").touch()
+    assert await process.stdout.read() == b"undisturbed\n"
+    assert (await process.wait()).code == 0
+    process.close()
+
+
+def left_over() -> list[int]:
+    """What still runs below the keeper."""
+    keeper = processes.keeper_pid()
+    children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    living = [pid for pid in children if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"]
+    return [int(pid) for pid in living]
+
+
+def keeper_bytes() -> int:
+    pages = Path(f"/proc/{processes.keeper_pid()}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def wait_until_alone() -> None:
+    async with asyncio.timeout(20):
+        while left_over():  # noqa: ASYNC110 -- there is nothing to wait for but the fact itself
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("neighbour")
+@pytest.mark.parametrize("program", [HOG, HERD], ids=["one process", "eight processes"])
+async def test_a_memory_hog_is_ended(tmp_path: Path, program: str) -> None:
+    error, call = await attack(tmp_path, program, memory_bytes=100 * MB)
+    assert str(error).startswith("it used ")
+    assert "of memory, and 100 MB are allowed, so it was ended: " in str(error)
+    assert "raise resources.memory of the step, the plan or the settings" in str(error)
+    assert call.used is not None
+    assert 100 * MB < (call.used.memory_bytes or 0) < 400 * MB
+
+
+async def test_memory_that_processes_share_is_counted_once(tmp_path: Path) -> None:
+    process = await spawn([*PYTHON, SHARED], cwd=tmp_path, env={}, resources=Resources(memory_bytes=150 * MB))
+    end = await process.wait()
+    process.close()
+    assert (end.code, end.over) == (0, "")
+    assert (end.processes or 0) >= 8
+
+
+@pytest.mark.usefixtures("neighbour")
+async def test_a_fork_bomb_is_ended_with_all_its_pieces(tmp_path: Path) -> None:
+    error, call = await attack(tmp_path, BOMB, processes=30)
+    assert "processes at once, and 30 are allowed, so it was ended: " in str(error)
+    assert call.used is not None
+    assert (call.used.processes or 0) > 30
+
+
+@pytest.mark.parametrize("program", [SPINNER, SPINNERS], ids=["one process", "a hundred processes"])
+@pytest.mark.usefixtures("neighbour")
+async def test_a_spinner_is_ended(tmp_path: Path, program: str) -> None:
+    error, call = await attack(tmp_path, program, cpu_s=0.5)
+    assert "of CPU time, and 0.5 s are allowed, so it was ended: " in str(error)
+    assert call.used is not None
+    assert 0.5 < (call.used.cpu_s or 0) < 5
+
+
+@pytest.mark.usefixtures("neighbour")
+async def test_a_handle_leak_is_stopped_at_its_limit(tmp_path: Path) -> None:
+    error, _ = await attack(tmp_path, LEAK, open_files=50)
+    assert str(error).startswith("it wanted more than 50 open files in one process, which is its limit: ")
+    assert "Too many open files" in str(error)
+
+
+@pytest.mark.usefixtures("neighbour")
+async def test_a_disk_filler_is_stopped_at_its_limit(tmp_path: Path) -> None:
+    error, _ = await attack(tmp_path, FILLER, disk_bytes=5 * MB)
+    assert re.match(
+        "it wrote (more than 5 MB to disk, which is its limit|5.* MB to disk, and 5 MB are allowed)", str(error)
+    )
+    assert (tmp_path / "big").stat().st_size <= 5 * MB + 2 * keeper_tree.DISK_SLACK_BYTES
+    (tmp_path / "big").unlink()
+
+
+@pytest.mark.usefixtures("neighbour")
+async def test_many_small_files_fill_no_disk_either(tmp_path: Path) -> None:
+    error, call = await attack(tmp_path, FILLERS, disk_bytes=10 * MB)
+    assert "to disk, and 10 MB are allowed, so it was ended: " in str(error)
+    assert call.used is not None
+    assert 10 * MB < (call.used.disk_bytes or 0) < 150 * MB
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat /dev/zero | head -c 9000000 > big; echo finished",
+        "dd if=/dev/zero of=big bs=1M count=50; rm -f big; echo finished",
+        "for part in a b c; do head -c 1500000 /dev/zero > $part; done; echo finished",
+        "(setsid sh -c 'head -c 3000000 /dev/zero > big; touch done' &) ; until [ -e done ]; do sleep 0.01; done",
+        "truncate -s 9M big; echo finished",
+    ],
+    ids=["in a pipeline", "removed at once", "in several files", "by one that left", "a hole"],
+)
+async def test_what_a_child_writes_beyond_the_limit_is_never_passed_over(tmp_path: Path, command: str) -> None:
+    """The system ends only the child, and the shell goes on and ends well."""
+    call = Call("execution", "step", 1, "key", tmp_path)
+    call.resources = Resources(disk_bytes=2 * MB).over(DEFAULTS)
+    (tool,) = shell.Shell(shell.Config(), HERE).tools()
+    with pytest.raises(ResourceShort, match=r"it wrote .* to disk, (and 2 MB are allowed|which is its limit)"):
+        await tool.invoke(tool.validate({"command": command}), call)
+
+
+async def test_a_file_of_just_the_allowed_size_may_be_written(tmp_path: Path) -> None:
+    command = ["sh", "-c", "head -c 2000000 /dev/zero > big"]
+    process = await spawn(command, cwd=tmp_path, env=os.environ, resources=Resources(disk_bytes=2 * MB))
+    end = await process.wait()
+    process.close()
+    assert (end.code, end.over) == (0, "")
+    assert (tmp_path / "big").stat().st_size == 2 * MB
+
+
+async def test_whoever_computes_for_long_lets_others_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "NICE_AFTER_S", 0.1)
+    told = "import os, time\nend = time.monotonic() + 30\n" + (
+        "while os.getpriority(os.PRIO_PROCESS, 0) < 10 and time.monotonic() < end: pass\n"
+        "print(os.getpriority(os.PRIO_PROCESS, 0))"
+    )
+    process = await spawn([*PYTHON, told], cwd=tmp_path, env={}, resources=DEFAULTS)
+    assert await process.stdout.read() == b"10\n"
+    await process.wait()
+    process.close()
+
+
+async def test_a_descendant_that_leaves_session_and_parent_still_counts(tmp_path: Path) -> None:
+    """It forks twice, calls setsid, empties its environment and then spins; its starter waits for nothing."""
+    away = (
+        "import os, sys, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        f"        os.execve(sys.executable, ['python', '-I', '-S', '-c', {SPINNER!r}], {{}})\n"
+        "    os._exit(0)\n"
+        "time.sleep(60)\n"
+    )
+    error, _ = await attack(tmp_path, away, cpu_s=0.5)
+    assert "of CPU time" in str(error)
+    await wait_until_alone()
+
+
+async def test_a_command_without_limits_is_held_to_none(tmp_path: Path) -> None:
+    process = await spawn([*PYTHON, LEAK + "print(len(held))"], cwd=tmp_path, env={}, resources=None)
+    out = await process.stdout.read()
+    end = await process.wait()
+    process.close()
+    assert end.over == ""
+    assert isinstance(end, Exit)
+    assert out in (b"5000\n", b"")  # the system may have a lower limit of its own
+
+
+async def test_a_small_command_is_not_taken_for_as_large_as_the_process_that_started_it(tmp_path: Path) -> None:
+    process = await spawn(["sleep", "0.3"], cwd=tmp_path, env=os.environ, resources=DEFAULTS)
+    end = await process.wait()
+    process.close()
+    assert 0 < end.rss_bytes < keeper_bytes()

@@ -1,0 +1,343 @@
+"""`notify.send` with a real mail server and a real webhook receiver: who is told what, once, and who is not."""
+
+from __future__ import annotations
+
+import asyncio
+import email
+import email.policy
+import json
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+
+import holdfast
+from engine.kit import until
+from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, SettingsInvalid, ToolError, Transient
+from holdfast.core.failure import describe
+from holdfast.tools.adapter import HERE
+from holdfast.tools.call import SILENT, Call, Silent
+from holdfast.tools.notify import Config, Notify
+from holdfast.tools.threads import NeverBegan
+
+
+class Mailbox:
+    def __init__(self) -> None:
+        self.mails: list[tuple[list[str], Any]] = []
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        self.mails.append((envelope.rcpt_tos, email.message_from_bytes(envelope.content, policy=email.policy.default)))
+        return "250 OK"
+
+
+@pytest.fixture
+def mail() -> Iterator[tuple[str, Mailbox]]:
+    box = Mailbox()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    controller = Controller(box, hostname="127.0.0.1", port=port)
+    controller.start()
+    yield f"mailto://127.0.0.1:{port}/?from=holdfast@example.test&mode=insecure", box
+    controller.stop()
+
+
+class Receiver(BaseHTTPRequestHandler):
+    got: list[tuple[str, dict[str, Any]]]
+    refusing: set[str]
+    patience: threading.Event
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path in self.refusing:
+            self.send_response(500)
+        elif self.path == "/reset":
+            self.got.append((self.path, body))
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            return
+        elif self.path == "/away":
+            self.got.append((self.path, body))
+            self.send_response(302)
+            self.send_header("Location", "http://127.0.0.1:1/")
+        else:
+            if self.path == "/slow":
+                self.patience.wait(10)
+            self.got.append((self.path, body))
+            self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+    def handle(self) -> None:
+        with suppress(OSError, ValueError):  # it closed the connection itself
+            super().handle()
+
+    def finish(self) -> None:
+        with suppress(OSError, ValueError):
+            super().finish()
+
+
+@pytest.fixture
+def hooks() -> Iterator[str]:
+    Receiver.got, Receiver.refusing, Receiver.patience = [], set(), threading.Event()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as listening:
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"json://127.0.0.1:{listening.server_port}"
+        Receiver.patience.set()
+        listening.shutdown()
+        thread.join()
+
+
+class Notes(Silent):
+    """Keeps what is noted, as the journal does for the next attempt."""
+
+    kept: Any = None
+
+    async def note(self, call: Call, data: bytes) -> None:
+        self.kept = json.loads(data)
+
+
+async def send(config: Config, host: Any = SILENT, notes: Any = None, **arguments: Any) -> Any:
+    (tool,) = Notify(config, HERE).tools()
+    call = Call("execution", "step", 1, "key", Path(), notes, host)
+    answer = await tool.invoke(tool.validate(arguments), call)
+    tool.output(answer)
+    return answer
+
+
+async def test_a_mail_reaches_its_people_in_the_format_asked_for(mail: tuple[str, Mailbox]) -> None:
+    url, box = mail
+    config = Config(channels={"team": f"{url}&to=ann@example.test"})
+    answer = await send(config, to="team", title="Job done", text="All **3** steps", format="markdown")
+    assert answer == {"delivered": ["team"]}
+    ((people, message),) = box.mails
+    assert (people, message["Subject"]) == (["ann@example.test"], "Job done")
+    html = message.get_body(("html",))
+    assert html is not None
+    assert "<strong>3</strong>" in html.get_content()
+
+
+async def test_somebody_can_be_named_on_a_mail_channel_if_the_settings_allow_it(mail: tuple[str, Mailbox]) -> None:
+    url, box = mail
+    config = Config(channels={"mail": url, "hook": "json://127.0.0.1:1/"}, recipients=("*@example.test",))
+    await send(config, to="mail:Bob@Example.test", text="hello")
+    assert [people for people, _ in box.mails] == [["Bob@Example.test"]]
+    with pytest.raises(NotPermitted, match=r"eve@elsewhere.test may not be written to: `recipients` in \[tools.notify"):
+        await send(config, to=["mail:bob@example.test", "mail:eve@elsewhere.test"], text="hello")
+    assert len(box.mails) == 1, "nobody is told before all of them may be"
+    with pytest.raises(InvalidCall, match=r'to: "hook" is no mail channel, so nobody can be named on it'):
+        await send(config, to="hook:bob@example.test", text="hello")
+
+
+@pytest.mark.parametrize(
+    "person",
+    [
+        "eve@elsewhere.test,bob@example.test",
+        "eve@elsewhere.test;bob@example.test",
+        "eve@elsewhere.test bob@example.test",
+        "Eve <eve@elsewhere.test> bob@example.test",
+        "eve@elsewhere.test\nbob@example.test",
+        "eve@elsewhere.test/bob@example.test",
+        "bob",
+    ],
+)
+async def test_nobody_else_slips_in_beside_one_who_may_be_written_to(mail: tuple[str, Mailbox], person: str) -> None:
+    url, box = mail
+    config = Config(channels={"mail": url}, recipients=("*@example.test", "bob"))
+    with pytest.raises(InvalidCall, match=r"to: expected the address of one person"):
+        await send(config, to=f"mail:{person}", text="hello")
+    assert box.mails == []
+
+
+async def test_a_webhook_gets_the_message_and_another_attempt_tells_only_the_others(hooks: str) -> None:
+    config = Config(channels={"one": f"{hooks}/one", "two": f"{hooks}/two"})
+    Receiver.refusing = {"/two"}
+    noted = Notes()
+    with pytest.raises(Transient, match=r'the channel "two" did not confirm: .*500') as refused:
+        await send(config, noted, to=["one", "two"], title="T", text="words")
+    assert describe(refused.value).happened == "unknown", "it may have taken the message before it said no"
+    assert [path for path, _ in Receiver.got] == ["/one"]
+    assert (Receiver.got[0][1]["title"], Receiver.got[0][1]["message"]) == ("T", "words")
+    Receiver.refusing = set()
+    answer = await send(config, noted, noted.kept, to=["one", "two"], title="T", text="words")
+    assert answer == {"delivered": ["one", "two"]}
+    assert [path for path, _ in Receiver.got] == ["/one", "/two"]
+
+
+async def test_a_channel_that_does_not_answer_in_time_may_have_delivered(hooks: str) -> None:
+    with pytest.raises(Transient, match='the channel "slow" did not confirm') as late:
+        await send(Config(channels={"slow": f"{hooks}/slow"}, timeout="100ms"), to="slow", text="words")
+    assert describe(late.value).happened == "unknown"
+    with pytest.raises(Transient, match=r'the channel "gone" did not confirm: .*Connection error') as gone:
+        await send(Config(channels={"gone": "json://127.0.0.1:1/"}), to="gone", text="words")
+    assert describe(gone.value).happened == "nothing"
+
+
+@pytest.mark.parametrize("path", ["reset", "away", "away?redirect=yes", "reset?retry=3"])
+async def test_a_webhook_that_took_the_message_is_told_once_however_it_ends(hooks: str, path: str) -> None:
+    with pytest.raises(Transient, match='the channel "one" did not confirm') as broke:
+        await send(Config(channels={"one": f"{hooks}/{path}"}), to="one", text="words")
+    assert describe(broke.value).happened == "unknown"
+    assert len(Receiver.got) == 1
+
+
+async def test_a_mail_server_that_goes_after_it_was_given_the_mail_may_have_taken_it() -> None:
+    taken: list[bytes] = []
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rb") as lines:
+            connection.sendall(b"220 here\r\n")
+            while line := lines.readline():
+                if line[:4].upper() == b"DATA":
+                    connection.sendall(b"354 go on\r\n")
+                    taken.append(b"".join(iter(lines.readline, b".\r\n")))
+                    return
+                connection.sendall(b"250 yes\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        address = (
+            f"mailto://127.0.0.1:{listening.getsockname()[1]}/?from=a@example.test&to=b@example.test&mode=insecure"
+        )
+        with pytest.raises(Transient, match='the channel "mail" did not confirm') as gone:
+            await send(Config(channels={"mail": address}), to="mail", text="words")
+        serving.join()
+    assert describe(gone.value).happened == "unknown"
+    assert len(taken) == 1
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "json://127.0.0.1:1/",
+        "json://no-such-host.invalid/",
+        "mailto://127.0.0.1:1/?from=a@example.test&to=b@example.test&mode=insecure",
+        "mailto://no-such-host.invalid/?from=a@example.test&to=b@example.test&mode=insecure",
+    ],
+)
+async def test_a_service_that_nobody_could_connect_to_has_taken_nothing(address: str) -> None:
+    with pytest.raises(Transient, match='the channel "gone" did not confirm') as gone:
+        await send(Config(channels={"gone": address}), to="gone", text="words")
+    assert describe(gone.value).happened == "nothing"
+
+
+async def test_a_channel_has_one_address(hooks: str) -> None:
+    with pytest.raises(Misconfigured, match='the channel "both" has more than one address; make each of them a chan'):
+        await send(Config(channels={"both": f"{hooks}/one, {hooks}/two"}), to="both", text="words")
+    assert Receiver.got == []
+
+
+async def test_a_hook_does_not_hold_up_the_others(hooks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, threads = ModuleType("a_hook_that_looks"), list[int]()
+    module.check = lambda channel, title, text: threads.append(threading.get_ident())  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "a_hook_that_looks", module)
+    await send(Config(channels={"one": f"{hooks}/one"}, hook="a_hook_that_looks:check"), to="one", text="x")
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_who_waits_for_the_rate_has_told_nobody(hooks: str) -> None:
+    family = Notify(Config(channels={"one": f"{hooks}/one"}, rate="1/h"), HERE)
+    (tool,) = family.tools()
+    arguments = tool.validate({"to": "one", "text": "x"})
+    await tool.invoke(arguments, Call("execution", "first", 1, "key", Path()))
+    waiting = asyncio.create_task(tool.invoke(arguments, Call("execution", "second", 1, "key", Path())))
+    await until(lambda: bool(family._pacer._line))
+    waiting.cancel()
+    with pytest.raises(NeverBegan):
+        await waiting
+    assert len(Receiver.got) == 1
+
+
+async def test_what_must_not_leave_does_not(hooks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(channels={"one": f"{hooks}/one"}, block=("(?i)top secret",), mask=(r"sk-\w+", r"\d{16}"))
+    with pytest.raises(NotPermitted, match=r"the message is not sent: it fits the blocked pattern '\(\?i\)top secret'"):
+        await send(config, to="one", text="This is Top Secret.")
+    await send(config, to="one", title="key sk-12ab", text="card 1234567890123456")
+    assert [(body["title"], body["message"]) for _, body in Receiver.got] == [("key •••", "card •••")]
+
+    module = ModuleType("a_filter_of_the_users")
+    module.check = lambda channel, title, text: "not on a Friday" if "Friday" in text else None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "a_filter_of_the_users", module)
+    hooked = Config(channels={"one": f"{hooks}/one"}, hook="a_filter_of_the_users:check")
+    with pytest.raises(NotPermitted, match="the message is not sent: not on a Friday"):
+        await send(hooked, to="one", text="Friday!")
+    await send(hooked, to="one", text="Monday!")
+    assert len(Receiver.got) == 2
+    with pytest.raises(Misconfigured, match=r"tools.notify.hook: no_such_module:f cannot be found"):
+        await send(Config(channels={"one": f"{hooks}/one"}, hook="no_such_module:f"), to="one", text="x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "said"),
+    [
+        ({"to": "taem", "text": "x"}, Misconfigured, r'to: no channel called "taem" in \[tools.notify\]; did you mean'),
+        ({"to": [], "text": "x"}, InvalidCall, "to: expected 1 to 20 channels, got 0"),
+        ({"to": "team", "text": " "}, InvalidCall, "text: expected a message, got nothing"),
+        ({"to": "team", "text": "x" * 100_001}, InvalidCall, "text: expected at most 100,000 characters, got 100,001"),
+        ({"to": "team", "text": "x", "title": "a\nb"}, InvalidCall, "title: expected one line"),
+        ({"to": "odd", "text": "x"}, Misconfigured, 'the address of the channel "odd" makes no sense to apprise'),
+        ({"to": "unset", "text": "x"}, Misconfigured, '"unset" needs the environment variable NOT_SET; set it'),
+    ],
+)
+async def test_a_wrong_call_is_told_before_anybody_is(
+    arguments: dict[str, Any], kind: type[ToolError], said: str
+) -> None:
+    channels = {"team": "json://127.0.0.1:1/", "odd": "nonsense://x", "unset": "env:NOT_SET"}
+    with pytest.raises(kind, match=said) as refused:
+        await send(Config(channels=channels), **arguments)
+    assert describe(refused.value).happened == "nothing"
+
+
+async def test_an_address_may_come_from_the_environment(hooks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_HOOK", f"{hooks}/one")
+    await send(Config(channels={"one": "env:A_HOOK"}), to="one", text="x")
+    assert [path for path, _ in Receiver.got] == ["/one"]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (Config(rate="x"), "tools.notify: expected a rate such as"),
+        (Config(timeout="x"), "tools.notify: expected a duration such as"),
+        (Config(block=("(",)), "tools.notify: block: '(' is not a regular expression"),
+        (Config(mask=("(",)), "tools.notify: mask: '(' is not a regular expression"),
+        (Config(hook="x"), 'tools.notify: hook: expected "module:function", got "x"'),
+    ],
+)
+def test_a_mistake_in_the_settings_is_named(config: Config, said: str) -> None:
+    with pytest.raises(SettingsInvalid) as refused:
+        Notify(config, HERE)
+    assert str(refused.value).startswith(said)
+
+
+async def test_as_a_step_a_channel_that_was_told_is_not_told_again(tmp_path: Path, hooks: str) -> None:
+    (tmp_path / "holdfast.toml").write_text(
+        f'[tools.notify]\nchannels = {{one = "{hooks}/one", two = "json://127.0.0.1:1/"}}\nrate = "1000/s"\n'
+    )
+    plan = {
+        "name": "tell",
+        "steps": [
+            {"id": "tell", "tool": "notify.send", "with": {"to": ["one", "two"], "text": "hello"},
+             "retry": {"max": 2, "first": "10ms"}, "on_error": "fail"},
+        ],
+    }  # fmt: skip
+    async with holdfast.Engine(folder=tmp_path) as engine:
+        run = await engine.start(plan)
+        with pytest.raises(holdfast.ExecutionFailed, match='the channel "two" did not confirm'):
+            await run.result()
+        assert [path for path, _ in Receiver.got] == ["/one"], "three attempts, and the first channel was told once"
+        steps: Any = (await run.show())["steps"]
+        assert steps[0]["attempts"] == 3
