@@ -27,7 +27,8 @@ PAGES = {
     "slow": "<title>Slow</title><div id=here>there</div><p id=gone>soon gone</p><script>"
     "setTimeout(() => { here.insertAdjacentHTML('afterend', '<b id=late>late text</b>'); gone.remove();"
     " history.pushState(0, '', '/slow/done') }, 100)</script>",
-    "busy": "<title>Busy</title><script>setTimeout(() => { for (;;); }, 50)</script>",
+    "busy": "<title>Busy</title><script>fetch('/begin').then(() => { const asked = new XMLHttpRequest();"
+    " asked.open('GET', '/begun', false); asked.send(); for (;;); })</script>",
     "popups": "<title>Popups</title><button onclick='for (let i = 0; i < 20; i++) open(\"/hello\")'>more</button>",
     "tall": "<title>Tall</title><div style='height: 100000px; width: 2000px'></div>",
     "loads": "<title>Loads</title><img src='http://10.255.255.1/x.png'><script src=/script.js></script>",
@@ -38,8 +39,8 @@ PAGES = {
     " asked.open('GET', '/never', false); asked.send()\">go</button>",
     "socket": "<title>Socket</title><script>new WebSocket('ws://10.255.255.2/').onerror ="
     " () => { document.title = 'refused' }</script>",
-    "hog": "<title>Hog</title><script>setTimeout(() => { const all = [];"
-    " for (;;) all.push(Array(100000).fill(0).map(n => [n])) }, 100)</script>",
+    "hog": "<title>Hog</title><script>fetch('/begin').then(() => { const all = [];"
+    " for (;;) all.push(Array(100000).fill(0).map(n => [n])) })</script>",
     "covered": "<title>Covered</title><button id=under>x</button><div style='position:fixed;inset:0'></div>",
 }
 
@@ -63,6 +64,11 @@ class Handler(BaseHTTPRequestHandler):
             case "never":
                 self.server.held.wait(30)
                 self._answer(200, "at last", {})
+            case "begin":
+                self.server.begin.wait(30)
+                self._answer(200, "now", {})
+            case "begun":
+                self._answer(200, "so it has", {})
             case "sent":
                 self._answer(200, f"<title>Sent</title><p id=what>{self.path.partition('?')[2]}</p>", {})
             case "script.js":
@@ -93,7 +99,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Site(ThreadingHTTPServer):
-    """`seen` are the paths that were asked for; `/never` is answered when `held` is set."""
+    """`seen` are the paths that were asked for; `/never` is answered when `held` is set, `/begin` with `begin`: pages
+    that misbehave ask for it first, since one that began by itself might do so while it is still being opened."""
 
     daemon_threads = True
 
@@ -101,6 +108,7 @@ class Site(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.seen: list[str] = []
         self.held = threading.Event()
+        self.begin = threading.Event()
 
     @property
     def url(self) -> str:
@@ -121,5 +129,6 @@ def served(wrap: Any = None) -> Iterator[Site]:
             yield site
         finally:
             site.held.set()
+            site.begin.set()
             site.shutdown()
             thread.join()

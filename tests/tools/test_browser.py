@@ -58,8 +58,9 @@ async def wide() -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def nothing_left_open(browser: Browser, wide: Browser) -> AsyncIterator[None]:
+async def nothing_left_open(browser: Browser, wide: Browser, site: Site) -> AsyncIterator[None]:
     yield
+    site.begin.clear()
     for who in ("execution", "other"):
         await browser.visits.cut(who)
         await wide.visits.cut(who)
@@ -250,7 +251,8 @@ async def test_every_failure_has_its_category_and_was_without_effect(
 
 async def test_a_page_that_spins_is_given_up_in_time(browser: Browser, site: Site) -> None:
     await do(browser, "open", url=f"{site.url}/busy")
-    await asyncio.sleep(0.2)  # it begins to spin after 50 ms
+    site.begin.set()
+    await wait_until(lambda: "/begun" in site.seen)
     error = await fails(browser, "extract", timeout=0.2)
     assert isinstance(error, NotThere)
     await do(browser, "close")
@@ -443,7 +445,9 @@ async def test_a_page_that_takes_too_much_memory_crashes_alone(site: Site) -> No
         await do(tight, "open", who="other", url=f"{site.url}/hello")
         before = tight.visits.chromium
         await do(tight, "open", url=f"{site.url}/hog")
-        assert isinstance(await fails(tight, "wait", text="never", timeout=60), Crashed)
+        waiting = asyncio.create_task(fails(tight, "wait", text="never", timeout=60))
+        site.begin.set()
+        assert isinstance(await waiting, Crashed)
         assert (await do(tight, "extract", who="other", selector="h1"))["text"] == "Good morning"
         assert tight.visits.chromium is before
     finally:
