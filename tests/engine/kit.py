@@ -65,7 +65,7 @@ async def step_of(run: holdfast.Run, path: str) -> Step:
 
 async def seen(run: holdfast.Run, kind: str, fits: Callable[[Any], bool] = lambda _: True, since: int = 0) -> Watched:
     """Wait for a durable event of this kind."""
-    async with asyncio.timeout(10), aclosing(run.watch(since)) as watching:  # type: ignore[type-var]
+    async with asyncio.timeout(60), aclosing(run.watch(since)) as watching:  # type: ignore[type-var]
         async for watched in watching:
             if watched.type == kind and fits(watched.event):
                 return watched
@@ -73,12 +73,12 @@ async def seen(run: holdfast.Run, kind: str, fits: Callable[[Any], bool] = lambd
 
 
 async def settled(run: holdfast.Run) -> str:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return (await run.settled()).status
 
 
 async def result(run: holdfast.Run) -> Any:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await run.result()
 
 
@@ -89,9 +89,15 @@ async def quiet(engine: holdfast.Engine) -> None:
 
 async def until(is_so: Callable[[], bool]) -> None:
     """For what no event tells: look often, and give up after a while."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not is_so():  # noqa: ASYNC110 -- there is nothing to wait for but the fact itself
             await asyncio.sleep(0.002)
+
+
+async def turns(count: int = 300) -> None:
+    """Many turns of the loop: what an engine on a journal in memory can do without waiting, it has done by then."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 class Gate:

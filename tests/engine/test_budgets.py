@@ -26,6 +26,7 @@ from engine.kit import (
     settled,
     step,
     step_of,
+    turns,
 )  # fmt: skip
 from holdfast.core import events as ev
 from holdfast.core.errors import InputInvalid
@@ -296,7 +297,7 @@ async def test_whoever_came_first_gets_the_room_that_becomes_free() -> None:
         steps = [step("a", "cheap_holder"), step("b", "large", needs=[]), step("c", "small", needs=[])]
         run = await engine.start(paid(*steps))
         await holder.wait_entered()
-        await asyncio.sleep(0.02)
+        await turns()
         assert order == [], "the small one has room, and waits behind the large one"
         assert (await run.state()).status == "running"
         holder.open.set()

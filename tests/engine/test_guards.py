@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from engine.kit import Gate, echo, engine_at, events, names, plan, result, seen, settled, step, step_of, until
 from holdfast.core import events as ev
+from holdfast.testing import Lab
 
 
 class Counted:
@@ -212,11 +213,11 @@ async def test_a_tool_that_gives_no_sign_of_life_is_ended_like_one_whose_time_is
 
 
 @pytest.mark.parametrize("sign", ["say", "progress", "note", "print"])
-async def test_every_sign_of_life_counts(sign: str) -> None:
-    @holdfast.tool(effect="read", idle_timeout=0.3, retry=0)
+def test_every_sign_of_life_counts(sign: str, lab: Lab) -> None:
+    @holdfast.tool(effect="read", idle_timeout=30, retry=0)
     async def talking(call: holdfast.Call) -> str:
         for number in range(8):
-            await asyncio.sleep(0.08)
+            await asyncio.sleep(20)
             match sign:
                 case "say":
                     call.say(f"{number}")
@@ -228,8 +229,9 @@ async def test_every_sign_of_life_counts(sign: str) -> None:
                     print(number)
         return "done"
 
-    async with engine_at("memory:", talking) as engine:
-        assert await result(await engine.start(plan(step("a", "talking")))) == "done"
+    lab.use(talking)
+    outcome = lab.run(plan(step("a", "talking")))
+    assert (outcome.output, outcome.seconds) == ("done", 160)
 
 
 # ---- fallbacks that a tool declares ----------------------------------------------------------------------------

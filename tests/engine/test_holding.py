@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from engine.kit import HURRY, Gate, Script, echo, engine_at, events, names, plan, quiet, result, seen, settled, step
+from engine.kit import (
+    HURRY,
+    Gate,
+    Script,
+    echo,
+    engine_at,
+    events,
+    names,
+    plan,
+    quiet,
+    result,
+    seen,
+    settled,
+    step,
+    until,
+)
 from holdfast.core import events as ev
 from holdfast.core.errors import InputInvalid
 from holdfast.core.policy import PAUSE_TIMEOUT_S
@@ -182,9 +198,9 @@ async def test_resume_of_what_is_not_held_changes_nothing() -> None:
 async def test_paused_execution_whose_wait_is_over_is_let_go_of_all_the_same() -> None:
     async with engine_at("memory:", echo) as engine:
         run = await engine.start(plan({"id": "nap", "wait": 0.05}, step("a", "echo")))
-        await seen(run, "step:waiting")
+        due_at = (await seen(run, "step:waiting")).event.due_at
         await run.pause()
-        await asyncio.sleep(0.06)
+        await until(lambda: time.time() * 1e6 > due_at)
         await quiet(engine)
         assert await run.status() == "paused"
         await run.resume()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from engine.kit import (
     seen,
     settled,
     step,
+    turns,
     until,
 )
 from holdfast.core import events as ev
@@ -94,7 +94,8 @@ async def test_execution_waits_only_when_nothing_runs_and_names_every_reason() -
     async with engine_at("memory:", gate.tool) as engine:
         run = await engine.start(work)
         await gate.wait_entered()
-        await asyncio.sleep(0.03)
+        await seen(run, "step:waiting", lambda event: event.path == "nap")
+        await turns()
         assert await run.status() == "running"
         gate.open.set()
         await seen(run, "task:waiting")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
@@ -60,12 +61,17 @@ async def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> 
     await store.close()
 
 
-async def test_a_write_waits_while_another_process_holds_the_file(tmp_path: Path) -> None:
+async def test_a_write_waits_while_another_process_holds_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = SqliteStore(tmp_path / "j.db")
     holder = apsw.Connection(str(tmp_path / "j.db"))
     holder.execute("BEGIN IMMEDIATE")
+    refused = threading.Semaphore(0)
+    monkeypatch.setattr(random, "uniform", lambda *_: refused.release() or 0.0005)  # asked for after each refusal
     writing = asyncio.create_task(store.commit([Sample(1).new]))
-    await asyncio.sleep(0.02)
+    for _ in range(5):
+        await asyncio.to_thread(refused.acquire)
     assert not writing.done()
     assert await store.heads(Query()) == []  # readers are never held up
     holder.execute("COMMIT")

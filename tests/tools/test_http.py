@@ -517,7 +517,7 @@ async def test_a_rate_is_not_forgotten_for_however_many_other_hosts(monkeypatch:
 async def test_a_cancelled_request_gives_its_place_back(server: str) -> None:
     web = Web(connections_per_host=1)
     endless = asyncio.create_task(web.get(f"{server}/endless", max_bytes=10**7))
-    await asyncio.sleep(0.05)
+    await until(lambda: any(path == "/endless" for _, path, *_ in Handler.seen))
     endless.cancel()
     await asyncio.gather(endless, return_exceptions=True)
     assert (await web.get(f"{server}/hello"))["status"] == 200
