@@ -275,7 +275,7 @@ def test_a_mistyped_bulk_id_does_nothing_and_the_right_one_nothing_twice(shop: W
     mistyped = began[:-1] + ("0" if began[-1] != "0" else "1")
     wrong = shop.run(*sending, "--id", mistyped, code=2)
     assert f'no such bulk: none of the last 30 days with the id "{mistyped}"' in wrong.err
-    assert "Give the id that was printed, or leave --id out to begin a new one" in wrong.err
+    assert "Give the id that was printed, or leave --id out to begin anew" in wrong.err
     again = shop.run(*sending, "--id", began)
     assert (again.out, again.err) == ("", f"holdfast: nothing is left to be sent the event by bulk {began}\n")
     for found in events_of(shop, ids).values():

@@ -19,7 +19,7 @@ def resuming(why: str) -> Doing:
         import msgspec
 
         from holdfast.core.commands import Answer
-        from holdfast.engine.ownership import let_go
+        from holdfast.engine.holding import let_go
 
         held = await _held(engine, ids)
         foreign = await _foreign(engine, held)

@@ -204,7 +204,7 @@ def hold(
     selection: Selection = ONE,
     as_json: AsJson = False,
 ) -> int:
-    """Keep engines from driving an execution, or all that fit, until a person resumes it.
+    """Keep engines from driving an execution, or all that fit, with their children, until a person resumes it.
 
     For a store that was restored without `holdfast backup`, such as from a dump of its database: what was unfinished
     in the copy may have gone on since. What is driven now is refused; pause that.

@@ -33,8 +33,9 @@ from holdfast.engine.compat import differences, home_elsewhere
 from holdfast.engine.driver import Driver
 from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, task_of
 from holdfast.engine.health import HealthWatch
+from holdfast.engine.holding import hold, let_go
 from holdfast.engine.keeping import Keeper, Onlooker, Recovery
-from holdfast.engine.ownership import hold, let_go, look, open_state
+from holdfast.engine.ownership import look, open_state
 from holdfast.engine.program import Program
 from holdfast.engine.run import Run
 from holdfast.engine.services import Services
@@ -377,7 +378,7 @@ class Engine:
     # ---- tidying ------------------------------------------------------------------------------------------------
 
     async def hold(self, execution_ids: Sequence[str], why: str) -> dict[str, str]:
-        """Nobody drives them before a person resumes them. Returns who is left as it was, and why."""
+        """Nobody drives them, or their children, before a person resumes them. Who is left as it was, and why."""
         return await hold(self.services.store, self._liveness.is_dead, execution_ids, why)
 
     async def delete(

@@ -86,8 +86,8 @@ def go_on(data_folder: Path, bulk_id: str, verb: str) -> Bulk:
     meant = _choice(path) if _ID.fullmatch(bulk_id) and path.is_file() else None
     if meant is None or meant.verb != verb:
         raise NotFound(
-            f"no such bulk: none of the last {KNOWN_DAYS} days with the id {quoted(bulk_id)} was begun here with `holdfast "
-            f"{verb}`; nothing was changed. Give the id that was printed, or leave --id out to begin a new one"
+            f"no such bulk: none of the last {KNOWN_DAYS} days with the id {quoted(bulk_id)} was begun here with "
+            f"`holdfast {verb}`; nothing was changed. Give the id that was printed, or leave --id out to begin anew"
         )
     file = _alone(path, bulk_id)
     lines = path.read_bytes().split(b"\n")[1:]
