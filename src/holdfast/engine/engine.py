@@ -29,6 +29,7 @@ from holdfast.core.errors import (
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import carrying, inbox
 from holdfast.engine.carrying import Restored, differences_below
+from holdfast.engine.checkpointing import Owed
 from holdfast.engine.compat import differences, home_elsewhere
 from holdfast.engine.driver import Driver
 from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, task_of
@@ -62,7 +63,9 @@ class Engine:
         self.health = HealthWatch(services, liveness.is_dead)
         self._submitting: set[asyncio.Future[Run]] = set()
         self._closing = False
+        self._owed = Owed(self)
         services.on_child = self._child_was_born
+        services.owe_checkpoint = self._owed.remember
 
     async def open(self) -> None:
         self._liveness.register(self.services.driver)
@@ -416,6 +419,7 @@ class Engine:
             return
         self._closing = True
         await self._keeper.stop()
+        await self._owed.close()
         if self._submitting:
             await asyncio.wait(set(self._submitting))
         await self._keeper.shut()
