@@ -313,6 +313,8 @@ LIMITS = (
     Limit("tools.logbook", "LINE_CHARS_MAX", "characters of one line of a log; longer ones are kept in pieces"),
     Limit("engine.engine", "POSTED_TOGETHER", "commands of a bulk in one transaction"),
     Limit("cli.bulk", "EXECUTIONS_MAX", "executions of one bulk"),
+    Limit("journal.bulks", "KNOWN_DAYS", "days for which a bulk can be gone on with"),
+    Limit("journal.bulks", "BULKS_MAX", "bulks that are remembered"),
     Limit("cli.finding", "INBOX_MAX", "executions that `holdfast inbox` looks into"),
     Limit("cli.bounded_log", "LOG_BYTES_MAX", "bytes of the log of a detached execution or a worker"),
     Limit("cli.detaching", "LOGS_KEPT", "logs of detached executions that are kept, with one predecessor each"),

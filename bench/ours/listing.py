@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
@@ -43,11 +44,14 @@ def new_of(number: int) -> NewExecution:
     return new_execution(f"{number:08x}-0000-7000-8000-{number:012x}", [created])[0]
 
 
-def best_s(command: list[str]) -> float:
+def best_s(command: list[str], folder: Path) -> float:
+    """The bytecode is on disk after the first run, as it is for whatever is installed, whatever is set here."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     best = float("inf")
     for _ in range(RUNS):
         started = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True, env=environment)
         best = min(best, time.perf_counter() - started)
     return best
 
@@ -72,7 +76,8 @@ def main() -> None:
         asyncio.run(fill(path, executions))
         listing = [sys.executable, "-m", "holdfast.cli", "--store", str(path), "list"]
         filters = {f"{name}_query_ms": round(asyncio.run(query_ms(path, query)), 1) for name, query in FILTERS.items()}
-        list_s, status_s = best_s(listing), best_s([*listing, "--status", "failed"])
+        bytecode = Path(folder) / "bytecode"
+        list_s, status_s = best_s(listing, bytecode), best_s([*listing, "--status", "failed"], bytecode)
         print_result(
             system="Holdfast",
             version=holdfast.__version__,

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from cli.workshop import Workshop, environment
+from holdfast.cli.families import FAMILIES, commands_of
 
 COMMANDS = [
     "run", "resume", "retry", "fork", "list", "show", "events", "watch", "pause", "interrupt", "stop", "approve",
@@ -275,6 +276,29 @@ def test_help_and_version_come_without_heavy_imports(capsys: pytest.CaptureFixtu
     assert result.returncode == 0, result.stderr
     assert "holdfast run report.yaml -i topic=tides" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("holdfast 0.")
+
+
+def test_a_list_comes_without_what_only_other_commands_need(shop: Workshop) -> None:
+    shop.run("run", "two.yaml")
+    script = (
+        f"import sys; from holdfast.cli.main import run; run(['-C', {str(shop.folder)!r}, 'list'])\n"
+        "named = {'rich', 'yaml', 'httpx', 'pydantic', 'importlib.resources', 'holdfast.app', 'holdfast.core.plan',\n"
+        "         'holdfast.core.expressions', 'holdfast.engine.engine', 'holdfast.tools.tool'}\n"
+        "heavy = named & set(sys.modules)\n"
+        "from holdfast.cli.families import FAMILIES\n"
+        "families = {one for one in FAMILIES if f'holdfast.cli.{one}' in sys.modules} - {'looking'}\n"
+        "sys.exit(f'imported {heavy | families}' if heavy | families else 0)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "completed" in result.stdout
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_table_of_commands_says_what_each_family_has(family: str) -> None:
+    assert tuple(commands_of(family)) == FAMILIES[family]
 
 
 def test_wrong_commands_are_explained(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import msgspec
 
-import holdfast
 from cli.test_many import bulk_of, events_of, hand_in
 from cli.workshop import Workshop
 from holdfast.core import events as ev
-from holdfast.core.commands import Command
-from holdfast.engine import inbox
-from holdfast.engine.engine import Engine
-from holdfast.journal.store import PENDING_PAGE, Mark
 
 
 def test_the_same_question_of_many_is_answered_at_once(shop: Workshop) -> None:
@@ -131,25 +125,6 @@ def test_what_was_retried_is_not_retried_again_by_a_slip(shop: Workshop) -> None
     assert len(shop.run("list", "--json").json) == 3
     assert shop.run("retry", "--label", "team=a", "--again").out == "1 applied\n"
     assert shop.run("retry", "--status", "failed").out == "1 applied\n"  # the one that never was
-
-
-def test_a_bulk_is_found_behind_many_commands_of_others(shop: Workshop) -> None:
-    [other, meant] = hand_in(shop, 2)
-
-    async def post() -> None:
-        async with holdfast.Engine(folder=shop.folder, recover="none") as engine:
-            commands = [_pause(engine, other, f"c{number}") for number in range(PENDING_PAGE + 1)]
-            mark = Mark(key="bulk:paused:mine", at=0, expires_at=2**62)
-            await engine.services.writer.write(mark)
-            await inbox.post(engine.services, [*commands, _pause(engine, meant, f"mine:{meant}")])
-
-    asyncio.run(post())
-    [line] = shop.run("pause", "--id", "mine", "--json").lines
-    assert (line["id"], line["outcome"]) == (meant, "applied")
-
-
-def _pause(engine: Engine, execution_id: str, command_id: str) -> Command:
-    return engine._command(execution_id, "pause", "ann", command_id, {})
 
 
 def test_a_bulk_of_checkpoints_tells_what_each_answered(shop: Workshop) -> None:

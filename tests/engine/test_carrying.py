@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,28 @@ async def test_what_is_imported_is_what_was_exported(tmp_path: Path) -> None:
         await second.resume(identity, force=True)
         await second.get(identity).send("go", 7)
         assert await result(second.get(identity)) == 7
+
+
+async def test_a_file_is_checked_and_made_ready_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long history takes a second to read, to fold and to rehearse, and other executions go on meanwhile."""
+    here, there = two(tmp_path)
+    identity, data = await waiting(here, step("a", "echo"))
+    threads: dict[str, int] = {}
+    for name in ("read", "wire_state", "head_of", "wanted_blobs"):
+        real = getattr(carrying, name)
+
+        def noted(*arguments: Any, name: str = name, real: Any = real) -> Any:
+            threads[name] = threading.get_ident()
+            return real(*arguments)
+
+        monkeypatch.setattr(carrying, name, noted)
+    async with engine_at(there, echo) as engine:
+        await engine.restore(data, force=True)
+        assert await engine.export(identity) == data
+    assert len(threads) == 4
+    assert threading.get_ident() not in threads.values()
 
 
 async def test_nobody_drives_what_was_imported_until_a_person_resumes(tmp_path: Path) -> None:

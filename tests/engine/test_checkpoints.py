@@ -208,7 +208,9 @@ class AtOnce(VirtualLoop):
 
 
 @asynccontextmanager
-async def assembled(store: MemoryStore, folder: Path, *tools: Any) -> AsyncIterator[AssembledEngine]:
+async def assembled(
+    store: MemoryStore, folder: Path, *tools: Any, passivate_after_s: float = 1e6
+) -> AsyncIterator[AssembledEngine]:
     from random import Random
 
     from holdfast.engine.services import Pace, SystemClock
@@ -221,7 +223,7 @@ async def assembled(store: MemoryStore, folder: Path, *tools: Any) -> AsyncItera
     clock = VirtualClock(loop) if isinstance(loop, VirtualLoop) else SystemClock()
     engine = AssembledEngine(
         store=store, liveness=InProcess(), registry=registry, clock=clock, dice=Random(1),
-        limits=holdfast.Limits(passivate_after_s=1e6),
+        limits=holdfast.Limits(passivate_after_s=passivate_after_s),
         pace=Pace(look_s=3600.0, sweep_changed_s=3600.0, sweep_s=3600.0) if is_virtual else Pace(),
     )  # fmt: skip
     engine.services.data_folder = folder / ".holdfast"
@@ -236,19 +238,42 @@ async def minute(value: int = 0) -> None:
     await asyncio.sleep(60)
 
 
-def test_every_so_often_there_is_one_as_long_as_something_happens(tmp_path: Path) -> None:
-    async def play() -> tuple[list[float], int]:
-        async with assembled(MemoryStore(), tmp_path, minute) as engine:
+@pytest.mark.parametrize("passivate_after_s", [1e6, 30.0], ids=["driven", "parked"])
+def test_every_so_often_there_is_one_as_long_as_something_happens(tmp_path: Path, passivate_after_s: float) -> None:
+    async def play() -> tuple[list[float], float, int]:
+        async with assembled(MemoryStore(), tmp_path, minute, passivate_after_s=passivate_after_s) as engine:
             steps = [step(f"s{number}", "minute") for number in range(10)]
             run = await engine.start(plan(*steps, {"id": "w", "wait": {"for": "1h"}}, checkpoint={"every_s": "150s"}))
             await run.result()
-            first = (await events(run))[0].at
-            return [(event.at - first) / 1e6 for event in await saved(run)], len(files(tmp_path))
+            first, *_ = found = await events(run)
+            woke = max(event.at for event in found if isinstance(event, ev.TaskStarted))
+            moments = [(event.at - first.at) / 1e6 for event in await saved(run)]
+            return moments, (woke - first.at) / 1e6, len(files(tmp_path))
 
-    moments, kept = run_virtually(play(), AtOnce())
-    # During the hour of waiting nothing happens, and nothing is written; what wakes it up is long overdue.
-    assert moments == [150, 300, 450, 600, 750, 4200]
+    moments, woke, kept = run_virtually(play(), AtOnce())
+    # What led up to the wait is saved in time, though nobody may drive it by then. During the hour nothing happens, and
+    # nothing is written; what wakes it up is long overdue.
+    assert moments == [150, 300, 450, 600, 750, woke]
+    assert woke >= 4200
     assert kept == 3
+
+
+def test_what_is_owed_is_not_saved_twice(tmp_path: Path) -> None:
+    """By hand while it was parked, or by whoever drives it again."""
+
+    async def play() -> tuple[int, int]:
+        async with assembled(MemoryStore(), tmp_path, minute, passivate_after_s=30.0) as engine:
+            waits = plan(step("a", "minute"), {"id": "w", "wait": {"event": "go"}}, checkpoint={"every_s": "10m"})
+            by_hand, woken = await engine.start(waits), await engine.start(waits)
+            await asyncio.sleep(300)
+            assert engine.driven() == []
+            await by_hand.checkpoint()
+            await woken.send("go")
+            await woken.result()
+            await asyncio.sleep(3600)
+            return len(await saved(by_hand)), len(await saved(woken))
+
+    assert run_virtually(play(), AtOnce()) == (1, 0)
 
 
 # ---- trouble -------------------------------------------------------------------------------------------------------

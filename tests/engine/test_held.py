@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, names, plan, quiet, result, seen, settled, step
+from engine.test_families import child_of
 from holdfast.engine.ownership import claim
 from holdfast.journal.store import Query
 
@@ -110,6 +111,59 @@ async def test_a_parent_takes_its_held_children_with_it(tmp_path: Path) -> None:
         await run.resume()
         assert await result(run) == "now"
         assert [head.held for head in await store.heads(Query())] == ["", ""]
+
+
+@holdfast.function
+async def grandparent(ctx: holdfast.Context) -> str:
+    return await (await ctx.start(parent)).result()
+
+
+async def test_children_are_held_and_let_go_with_their_parent(tmp_path: Path) -> None:
+    functions = [child, parent, grandparent]
+    async with engine_at(tmp_path, functions=functions, limits=HURRY) as engine:
+        run = await engine.start(grandparent)
+        other = await engine.start(child)
+        middle = await child_of(run)
+        kid = await child_of(middle)
+        await seen(kid, "task:waiting")
+        await quiet(engine)
+        assert await engine.hold([run.id], WHY) == {}
+        held = {head.name: head.held for head in await engine.list() if head.id != other.id}
+        assert held == {"grandparent": WHY, "parent": WHY, "child": WHY}
+        assert (await other.head()).held == ""
+        await kid.send("go", "now")
+        await quiet(engine)
+        assert await settled(kid) == "waiting"  # it was told, and nobody drives it
+        await run.resume()
+        assert await result(run) == "now"
+        assert {head.held for head in await engine.list()} == {""}
+
+
+async def test_a_family_with_a_child_that_is_driven_is_not_held_at_all(tmp_path: Path) -> None:
+    gate = Gate()
+
+    @holdfast.function
+    async def busy(ctx: holdfast.Context) -> str:
+        return await ctx.call(gate.tool)
+
+    @holdfast.function
+    async def waits(ctx: holdfast.Context) -> list[str]:
+        both = [await ctx.start(child), await ctx.start(busy)]
+        return [await one.result() for one in both]
+
+    async with engine_at(tmp_path, gate.tool, functions=[child, busy, waits], limits=HURRY) as engine:
+        run = await engine.start(waits)
+        await gate.wait_entered()
+        await seen(run, "task:waiting")
+        [driven] = await engine.list(Query(name="busy"))
+        while any(head.driver for head in await engine.list() if head.id != driven.id):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        said = await engine.hold([run.id], WHY)
+        assert said == {
+            run.id: f"a process drives its child {driven.id} now; interrupt that: holdfast interrupt {driven.id}"
+        }
+        assert {head.held for head in await engine.list()} == {""}
+        gate.open.set()
 
 
 async def test_a_hold_that_is_refused_leaves_an_earlier_one_in_place(tmp_path: Path) -> None:

@@ -1,34 +1,36 @@
 """Commands for many executions at once: which are meant, what would be touched, what became of each.
 
-The engine writes all commands before it waits for any, under ids made from the bulk's own. So a process that dies
-leaves nothing half-meant: drivers and other engines apply the rest, and the same bulk again goes on with it.
+What is meant is written down before anybody is touched (journal/bulks.py), whatever the verb. So a process that dies
+leaves nothing half-meant: the same bulk again goes on where it was, and does nothing twice. Orders are written into the
+inbox before the first is waited for, so that drivers and other engines apply the rest even if nobody goes on.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli.filters import Filters
 from holdfast.cli.place import bare_engine, now_us, wait_for
 from holdfast.cli.text import aside, count, json_line, local_time, one_line, tame
-from holdfast.core.errors import InputInvalid, NotFound, Refused, UsageError
-from holdfast.core.suggest import quoted
+from holdfast.core.errors import NotFound, Refused, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.core.commands import Answer
     from holdfast.engine.engine import Engine
+    from holdfast.journal.bulks import Bulk
     from holdfast.journal.store import Head, Query, Store
     from holdfast.settings import Settings
 
 PAGE = 1000  # executions looked at in one go
 EXECUTIONS_MAX = 100_000  # of one bulk: more at once is a slip of the pen, and `--until` divides it
-BULK_ID_CHARS_MAX = 100
-KNOWN_US = 30 * 24 * 3600 * 1_000_000  # a bulk can be gone on with for so long; who comes later looks anew
 REASONS_SHOWN = 10
 IDS_SHOWN = 5
 OUTCOMES = ("applied", "unchanged", "queued", "refused")
@@ -48,13 +50,16 @@ class Selection(Filters):
         """Whether many are meant, and not one execution by its id."""
         if execution and self.are_given:
             raise UsageError("give the ID of one execution, or filters for many, not both")
+        if execution and self.bulk_id:
+            raise UsageError("--id goes on with a bulk, which knows whom it means; leave the ID of the execution out")
         if not (execution or self.are_given or self.everything or self.bulk_id):
             raise UsageError("say which: the ID of an execution, filters such as --status waiting, or --all")
         return not execution or self.dry_run or bool(self.bulk_id)
 
 
 ONE = Selection()
-Work = Callable[["Engine", list[str], str], AsyncIterator[tuple[str, "Answer"]]]
+Told = AsyncIterator[tuple[str, "Answer"]]
+Work = Callable[["Engine", list[str], str], Told]
 
 
 async def _anyone(_store: Store, _head: Head) -> bool:
@@ -65,8 +70,9 @@ async def _anyone(_store: Store, _head: Head) -> bool:
 class Doing:
     """One verb for many: whom it means unless a status is asked for, and how it is done.
 
-    `first` is done even if nothing fits. `refusals` foresees who would be refused, and why.
-    `done_before` names those of them, and why, that a new bulk leaves out because they were done by an earlier one.
+    `work` does nothing twice for the same bulk id: who was done and not noted is only told again. `first` is done even
+    if nothing fits. `refusals` foresees who would be refused, and why. `done_before` names those of them, and why, that
+    a new bulk leaves out because they were done by an earlier one.
     """
 
     word: str
@@ -80,67 +86,95 @@ class Doing:
     after: str = ""  # a sentence for what was applied
 
 
-def do_many(settings: Settings, doing: Doing, selection: Selection, execution: str, *, as_json: bool) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Many:
+    """A verb as it was typed, with all that was said besides whom it means: what a bulk keeps, and can go on with."""
+
+    verb: str
+    make: Callable[..., Doing]
+    said: dict[str, Any]
+
+    def doing(self, kept: Mapping[str, Any] | None = None) -> Doing:
+        return self.make(**(self.said if kept is None else kept))
+
+
+def do_many(settings: Settings, many: Many, selection: Selection, execution: str, *, as_json: bool) -> int:
     """Exit code 0 if nothing was refused, 1 if something was."""
-    if len(selection.bulk_id) > BULK_ID_CHARS_MAX:
-        raise InputInvalid(f"--id has {len(selection.bulk_id):,} characters, {BULK_ID_CHARS_MAX} are allowed")
 
     async def work() -> int:
         async with bare_engine(settings) as engine:
             if selection.bulk_id:
-                await _check_known(engine, doing, selection.bulk_id)
-            if doing.first and not selection.dry_run:
-                await doing.first(engine)
-            heads = await _selected(engine, doing, selection, execution)
-            if heads and doing.done_before and not selection.bulk_id:
-                left_out, why = await doing.done_before(engine, heads)
-                heads = [head for head in heads if head.id not in left_out]
-                if left_out:
-                    aside(why, as_json)
-            if not heads:
-                by = f" by bulk {selection.bulk_id}" if selection.bulk_id else "; nothing was changed"
-                aside(f"nothing is left to be {doing.word}{by}", as_json)
-                return 0
-            if selection.dry_run:
-                refused = await doing.refusals(engine, [head.id for head in heads]) if doing.refusals else {}
-                return _tell_dry(doing, heads, refused, as_json)
-            bulk_id = selection.bulk_id or await _begin(engine, doing)
-            meant = f"{count(len(heads), 'execution')} to be {doing.word}"
-            aside(f"{meant}; if this is cut off, add --id {bulk_id}", as_json)
-            telling = _Telling(doing, as_json)
-            # Parents first: what is passed down to a child must not come after what the child is told itself.
-            async for execution_id, answer in doing.work(engine, sorted(head.id for head in heads), bulk_id):
-                telling.hear(execution_id, answer)
-            return telling.close()
+                return await _go_on(engine, settings.data_folder, many, selection, as_json)
+            return await _begin(engine, settings.data_folder, many, selection, execution, as_json)
 
     return wait_for(work())
 
 
-# ---- going on ------------------------------------------------------------------------------------------------------
+async def _begin(engine: Engine, folder: Path, many: Many, selection: Selection, execution: str, as_json: bool) -> int:
+    from holdfast.journal.bulks import Meant, begin
+
+    doing = many.doing()
+    if doing.first and not selection.dry_run:
+        await doing.first(engine)
+    heads = await _selected(engine, doing, selection, execution)
+    if doing.done_before:
+        left_out, why = await doing.done_before(engine, heads)
+        heads = [head for head in heads if head.id not in left_out]
+        if left_out:
+            aside(why, as_json)
+    if not heads:
+        aside(f"nothing is left to be {doing.word}; nothing was changed", as_json)
+        return 0
+    if selection.dry_run:
+        return await _tell_dry(engine, doing, heads, as_json)
+    # Parents first: what is passed down to a child must not come after what the child is told itself.
+    ids = tuple(sorted(head.id for head in heads))
+    meant = Meant(verb=many.verb, said=many.said, filters=selection.as_typed(), executions=ids)
+    with closing(begin(folder, engine.services.new_id(), meant)) as bulk:
+        return await _work_off(engine, doing, bulk, list(ids), as_json)
 
 
-async def _begin(engine: Engine, doing: Doing) -> str:
-    """A new bulk, written down before it does anything: only an id that is known can be gone on with."""
-    from holdfast.journal.store import Mark
+async def _go_on(engine: Engine, folder: Path, many: Many, selection: Selection, as_json: bool) -> int:
+    """Whom it means was settled when it began, and so was what it says to them."""
+    from holdfast.journal.bulks import go_on
 
-    bulk_id = engine.services.new_id()
-    now = engine.services.clock.now_us()
-    await engine.services.writer.write(Mark(key=_key(doing, bulk_id), at=now, expires_at=now + KNOWN_US))
-    return bulk_id
-
-
-async def _check_known(engine: Engine, doing: Doing, bulk_id: str) -> None:
-    """A mistyped id must not begin a second bulk, which would do everything again."""
-    now = engine.services.clock.now_us()
-    if await engine.services.store.cached(_key(doing, bulk_id), now) is None:
-        raise NotFound(
-            f"no such bulk: none of the last 30 days with the id {quoted(bulk_id)} had executions to be {doing.word}; "
-            "nothing was changed. Give the id that was printed, or leave --id out to begin a new one"
-        )
+    with closing(go_on(folder, selection.bulk_id, many.verb)) as bulk:
+        _check_same(bulk, many, selection)
+        doing = many.doing(bulk.meant.said)
+        ids = bulk.left()
+        if not ids:
+            aside(f"nothing is left to be {doing.word} by bulk {bulk.id}", as_json)
+            return 0
+        if selection.dry_run:
+            return await _tell_dry(engine, doing, await heads_of(engine, ids), as_json)
+        if doing.first:
+            await doing.first(engine)
+        return await _work_off(engine, doing, bulk, ids, as_json)
 
 
-def _key(doing: Doing, bulk_id: str) -> str:
-    return f"bulk:{doing.word}:{bulk_id}"
+def _check_same(bulk: Bulk, many: Many, selection: Selection) -> None:
+    """Whoever says less the second time, such as nothing but the id, means what was said the first time."""
+    meant = bulk.meant
+    typed = selection.as_typed()
+    if typed and typed != meant.filters:
+        begun = f"with {meant.filters}" if meant.filters else "without filters"
+        raise Refused(f"bulk {bulk.id} was begun {begun}; nothing was changed; leave the filters out to go on with it")
+    for name, value in many.said.items():
+        if value not in (None, "", False) and value != meant.said.get(name):
+            raise Refused(
+                f"bulk {bulk.id} was begun with other values; nothing was changed; leave them out to go on with it, or "
+                "leave --id out to begin a new one"
+            )
+
+
+async def _work_off(engine: Engine, doing: Doing, bulk: Bulk, ids: list[str], as_json: bool) -> int:
+    meant = f"{count(len(ids), 'execution')} to be {doing.word}"
+    aside(f"{meant}; if this is cut off, add --id {bulk.id}", as_json)
+    telling = _Telling(doing, as_json)
+    async for execution_id, answer in doing.work(engine, ids, bulk.id):
+        bulk.note(execution_id, answer.outcome)
+        telling.hear(execution_id, answer)
+    return telling.close()
 
 
 # ---- which ---------------------------------------------------------------------------------------------------------
@@ -148,38 +182,27 @@ def _key(doing: Doing, bulk_id: str) -> str:
 
 async def _selected(engine: Engine, doing: Doing, selection: Selection, execution: str) -> list[Head]:
     store = engine.services.store
-    heads: dict[str, Head] = {}
     if execution:
-        run = await engine.find(execution)
-        heads[run.id] = await run.head()
-    elif selection.are_given or selection.everything:
-        query = await selection.query(store, now_us(), limit=PAGE, status=doing.status)
-        query.parent_id = None if doing.with_children else ""
-        begun_us = _begun_us(selection.bulk_id)
-        if begun_us is not None and (query.created_before is None or query.created_before > begun_us):
-            query.created_before = begun_us  # a bulk means what was there when it began
-        found = await _all(store, query)
-        heads = {head.id: head for head in found if selection.status or await doing.fits(store, head)}
-    if selection.bulk_id:
-        heads = {one: head for one, head in heads.items() if await store.answer(f"{selection.bulk_id}:{one}") is None}
-        for execution_id in await _unanswered(store, selection.bulk_id):
-            heads[execution_id] = await store.head(execution_id)
-    if not heads and not selection.bulk_id:
+        return [await (await engine.find(execution)).head()]
+    query = await selection.query(store, now_us(), limit=PAGE, status=doing.status)
+    query.parent_id = None if doing.with_children else ""
+    found = await _all(store, query)
+    heads = {head.id: head for head in found if selection.status or await doing.fits(store, head)}
+    if not heads:
         typed = selection.as_typed() or "--all"
         raise NotFound(f"nothing that could be {doing.word} matches {typed}; nothing was changed")
-    if selection.are_given and not (selection.everything or selection.dry_run):
-        chosen = bool(selection.status or selection.bulk_id)
-        await _check_not_everything(store, () if chosen else doing.status, heads)
+    if not (selection.everything or selection.dry_run):
+        await _check_not_everything(store, () if selection.status else doing.status, heads)
     return list(heads.values())
 
 
-async def _unanswered(store: Store, bulk_id: str) -> list[str]:
-    """Whom the commands of a bulk that was cut off were written for, and who has not answered."""
-    found: list[str] = []
-    page = await store.pending()
-    while page:
-        found += [command.execution_id for command in page if command.id == f"{bulk_id}:{command.execution_id}"]
-        page = await store.pending(after=page[-1].id)
+async def heads_of(engine: Engine, ids: list[str]) -> list[Head]:
+    """Those of them that are still there."""
+    from holdfast.journal.store import Query
+
+    found: list[Head] = []
+    for at in range(0, len(ids), PAGE):
+        found += await engine.list(Query(ids=tuple(ids[at : at + PAGE]), limit=PAGE))
     return found
 
 
@@ -206,17 +229,6 @@ async def _check_not_everything(store: Store, status: tuple[str, ...], heads: di
         )
 
 
-def _begun_us(bulk_id: str) -> int | None:
-    """When a bulk began, if its id was made here (a UUIDv7 begins with the time)."""
-    plain = bulk_id.replace("-", "")
-    if len(plain) != 32 or plain[12:13] != "7":
-        return None
-    try:
-        return (int(plain[:12], 16) + 1) * 1000
-    except ValueError:
-        return None
-
-
 # ---- what became of them -------------------------------------------------------------------------------------------
 
 
@@ -232,7 +244,8 @@ def dry_line(head: Head, as_json: bool = False) -> str:
     return f"{head.id}  {status:<11}  {local_time(iso(head.created_at))}  {one_line(tame(head.title or head.name))}"
 
 
-def _tell_dry(doing: Doing, heads: list[Head], refused: dict[str, str], as_json: bool) -> int:
+async def _tell_dry(engine: Engine, doing: Doing, heads: list[Head], as_json: bool) -> int:
+    refused = await doing.refusals(engine, [head.id for head in heads]) if doing.refusals else {}
     touched = [head for head in heads if head.id not in refused]
     for head in touched:
         print(dry_line(head, as_json))

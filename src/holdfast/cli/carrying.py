@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.bulk import ONE, Doing, Selection, do_many
+from holdfast.cli.bulk import ONE, Doing, Many, Selection, Told, do_many
 from holdfast.cli.options import AsJson, MaybeId, Replace, check_new, spread
 from holdfast.cli.place import bare_engine, driving_engine, settings_of, wait_for
 from holdfast.cli.text import count, json_line
@@ -44,8 +43,8 @@ def checkpoint(
     """
     settings = settings_of(context)
     if selection.is_meant(execution):
-        doing = Doing(word="saved", status=(), work=_save_all, with_children=False)
-        return do_many(settings, doing, selection, execution, as_json=as_json)
+        many = Many(verb="checkpoint", make=_saving, said={})
+        return do_many(settings, many, selection, execution, as_json=as_json)
 
     async def work() -> int:
         async with bare_engine(settings) as engine:
@@ -61,9 +60,17 @@ def checkpoint(
     return wait_for(work())
 
 
-async def _save_all(engine: Engine, ids: list[str], bulk_id: str) -> AsyncIterator[tuple[str, Answer]]:
+def _saving() -> Doing:
+    return Doing(word="saved", status=(), work=_save_all, with_children=False)
+
+
+async def _save_all(engine: Engine, ids: list[str], bulk_id: str) -> Told:
     for execution_id in ids:
         command_id = f"{bulk_id}:{execution_id}"
+        before = await engine.services.store.answer(command_id)
+        if before is not None:  # by this bulk, which was cut off before it could note it
+            yield execution_id, before
+            continue
         try:
             saved, answer = await engine.checkpoint(execution_id, command_id=command_id)
         except (UsageError, JournalError, OSError) as error:
@@ -108,8 +115,9 @@ def export(
     """
     settings = settings_of(context)
     if selection.is_meant(execution):
-        doing = _exporting(_folder(output), force)
-        return do_many(settings, doing, selection, execution, as_json=as_json)
+        folder = "" if selection.bulk_id and not output else str(_folder(output).absolute())
+        many = Many(verb="export", make=_exporting, said={"folder": folder, "force": force})
+        return do_many(settings, many, selection, execution, as_json=as_json)
 
     async def work() -> int:
         from holdfast.journal.checkpoints import write_file
@@ -138,10 +146,10 @@ def _folder(output: str) -> Path:
     return folder
 
 
-def _exporting(folder: Path, force: bool) -> Doing:
-    async def work(engine: Engine, ids: list[str], bulk_id: str) -> AsyncIterator[tuple[str, Answer]]:
+def _exporting(folder: str, force: bool) -> Doing:
+    async def work(engine: Engine, ids: list[str], bulk_id: str) -> Told:
         for execution_id in ids:
-            path = folder / f"{execution_id}.json"
+            path = Path(folder) / f"{execution_id}.json"
             try:
                 is_new = _write_new(path, await engine.export(execution_id), force)
             except (UsageError, JournalError, OSError) as error:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.bulk import Doing, Selection, do_many
+from holdfast.cli.bulk import Doing, Many, Selection, Told, do_many
 from holdfast.cli.place import bare_engine, is_left_alone, left_alone, settings_of, wait_for
 from holdfast.cli.text import json_line
 from holdfast.core.errors import StoreCorrupted, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from holdfast.core.commands import Answer
     from holdfast.engine.engine import Engine
@@ -69,7 +69,12 @@ def give(
     order: Order = getattr(orders, verb)(**said)
     if selection.is_meant(execution):
         _check_for_many(order)
-        return do_many(settings, _doing(order), selection, execution, as_json=as_json)
+
+        def make(**kept: Any) -> Doing:
+            return _doing(getattr(orders, verb)(**kept))
+
+        many = Many(verb=verb, make=make, said=said)
+        return do_many(settings, many, selection, execution, as_json=as_json)
 
     async def work() -> int:
         # What comes with an order must fit a tool, so the tools are needed.
@@ -95,7 +100,7 @@ def _doing(order: Order) -> Doing:
     verb = _VERBS[order.verb]
     step = order.arguments.get("step", "")
 
-    def work(engine: Engine, ids: list[str], bulk_id: str) -> AsyncIterator[tuple[str, Answer]]:
+    def work(engine: Engine, ids: list[str], bulk_id: str) -> Told:
         return engine.command_many(ids, order.verb, bulk_id=bulk_id, **order.arguments)
 
     async def asks(store: Store, head: Head) -> bool:

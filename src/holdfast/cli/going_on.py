@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from holdfast.cli.bulk import IDS_SHOWN, PAGE, Doing
+from holdfast.cli.bulk import IDS_SHOWN, PAGE, Doing, Told
 from holdfast.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.core.commands import Answer
     from holdfast.engine.engine import Engine
     from holdfast.journal.store import Head, Store
 
@@ -17,11 +15,11 @@ _LEFT_TO_ENGINES = "they are driven by the engines that run; one without an engi
 
 
 def resuming(why: str) -> Doing:
-    async def work(engine: Engine, ids: list[str], bulk_id: str) -> AsyncIterator[tuple[str, Answer]]:
+    async def work(engine: Engine, ids: list[str], bulk_id: str) -> Told:
         import msgspec
 
         from holdfast.core.commands import Answer
-        from holdfast.engine.ownership import let_go
+        from holdfast.engine.holding import let_go
 
         held = await _held(engine, ids)
         foreign = await _foreign(engine, held)
@@ -89,7 +87,7 @@ async def _retried_before(engine: Engine, heads: list[Head]) -> tuple[set[str], 
     ), f"{len(made)} {were} retried or forked before ({some}{more}) and left out; --again takes them, too"
 
 
-async def _retry_all(engine: Engine, ids: list[str], bulk_id: str) -> AsyncIterator[tuple[str, Answer]]:
+async def _retry_all(engine: Engine, ids: list[str], bulk_id: str) -> Told:
     """Each under a key made from the bulk's id, so that a second time finds what the first has made."""
     from holdfast.core.commands import Answer
 
@@ -103,7 +101,7 @@ async def _retry_all(engine: Engine, ids: list[str], bulk_id: str) -> AsyncItera
             yield execution_id, Answer(command_id=key, outcome="applied", text=f"retried as {made.id}")
 
 
-def retrying(*, again: bool) -> Doing:
+def retrying(again: bool) -> Doing:
     return Doing(
         word="retried", status=("failed", "stopped"), work=_retry_all, after=_LEFT_TO_ENGINES,
         done_before=None if again else _retried_before,

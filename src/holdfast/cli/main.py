@@ -14,28 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli import (
-    backing_up,
-    budgeting,
-    candidates,
-    carrying,
-    commanding,
-    completing,
-    configuring,
-    demo,
-    detaching,
-    doctor,
-    finding,
-    logs,
-    looking,
-    rollback,
-    running,
-    service,
-    tidying,
-    toolbox,
-    working,
-    writing,
-)
+from holdfast.cli import candidates
+from holdfast.cli.families import Families
 from holdfast.cli.place import Flags
 from holdfast.cli.text import json_line, silence
 from holdfast.cli.warning import tell_warnings
@@ -47,6 +27,7 @@ SHARED = ("--store", "--folder", "-C", "--profile")
 
 app = typer.Typer(
     name="holdfast",
+    cls=Families,
     help="Run tasks durably: every step is journaled, and a killed task goes on where it was.\n\n"
     "\b\nExample:\n  holdfast run report.yaml -i topic=tides\n  holdfast list\n  holdfast show @last",
     add_completion=False,
@@ -86,14 +67,6 @@ def shared(
     ] = False,
 ) -> None:
     context.obj = Flags(store=store, folder=folder, profile=profile)
-
-
-FAMILIES = (
-    running, detaching, working, service, looking, finding, logs, commanding, budgeting, carrying, rollback, writing,
-    toolbox, tidying, backing_up, configuring, completing, doctor, demo,
-)  # fmt: skip
-for family in FAMILIES:
-    family.register(app)
 
 
 def main() -> None:

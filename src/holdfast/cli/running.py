@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import candidates
-from holdfast.cli.bulk import ONE, Selection, do_many
+from holdfast.cli.bulk import ONE, Many, Selection, do_many
 from holdfast.cli.detaching import Detach, check_detachable, detach
 from holdfast.cli.going_on import resuming, retrying
 from holdfast.cli.options import AsJson, Id, Inputs, MaybeId, Why, dollars, pairs, read_inputs_file, spread
@@ -134,12 +134,13 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
     if file and execution:
         raise UsageError("say what to resume: the id of an execution, or --from FILE, and not both")
     if not file:
-        many = selection.is_meant(execution)
+        for_many = selection.is_meant(execution)
         existing_store(settings)
-        if many:
+        if for_many:
             if force:
                 raise UsageError("--force goes with the ID of one execution")
-            return do_many(settings, resuming(why), selection, execution, as_json=as_json)
+            many = Many(verb="resume", make=resuming, said={"why": why})
+            return do_many(settings, many, selection, execution, as_json=as_json)
     turnstile = _turnstile(step, no_ask or as_json)
     if detached:
         check_detachable(settings, starts=True, asks=step)
@@ -195,7 +196,8 @@ def retry(  # noqa: PLR0913, PLR0917 -- one parameter per option
     if selection.is_meant(execution):
         if from_step or plan or given:
             raise UsageError("--from, --plan and -i go with the ID of one execution")
-        return do_many(settings, retrying(again=again), selection, execution, as_json=as_json)
+        many = Many(verb="retry", make=retrying, said={"again": again})
+        return do_many(settings, many, selection, execution, as_json=as_json)
 
     async def start(engine: Engine, found: Run) -> Run:
         subject = locate(plan, settings) if plan else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.bulk import ONE, Doing, Reasons, Selection, do_many, dry_line
+from holdfast.cli.bulk import ONE, Doing, Many, Reasons, Selection, Told, do_many, dry_line, heads_of
 from holdfast.cli.filters import ANY, Filters
 from holdfast.cli.giving import UNFINISHED
 from holdfast.cli.options import AsJson, MaybeId, Why, spread
@@ -17,7 +18,6 @@ from holdfast.core.errors import InputInvalid, Refused, UsageError
 from holdfast.core.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from holdfast.core.commands import Answer
     from holdfast.engine.engine import Engine
     from holdfast.journal.store import Head, Query
     from holdfast.settings import Settings
@@ -137,7 +137,8 @@ def delete(
     """
     settings = settings_of(context)
     if selection.is_meant(execution):
-        return do_many(settings, _deleting(settings, force), selection, execution, as_json=as_json)
+        many = Many(verb="delete", make=partial(_deleting, settings), said={"force": force})
+        return do_many(settings, many, selection, execution, as_json=as_json)
 
     async def work() -> int:
         async with bare_engine(settings) as engine:
@@ -161,12 +162,17 @@ def delete(
 
 
 def _deleting(settings: Settings, force: bool) -> Doing:
-    async def work(engine: Engine, ids: list[str], bulk_id: str) -> AsyncIterator[tuple[str, Answer]]:
+    async def work(engine: Engine, ids: list[str], bulk_id: str) -> Told:
         from holdfast.core.commands import Answer
 
         done: set[str] = set()
         for at in range(0, len(ids), TOGETHER):
             page = [one for one in ids[at : at + TOGETHER] if one not in done]
+            there = {head.id for head in await heads_of(engine, page)}
+            for one in page:
+                if one not in there:
+                    yield one, Answer(command_id=bulk_id, outcome="unchanged", text="it is gone already")
+            page = [one for one in page if one in there]
             gone, kept = await engine.delete(page, force=force)
             done |= {*page, *gone}
             for one in page:
@@ -198,7 +204,7 @@ def hold(
     selection: Selection = ONE,
     as_json: AsJson = False,
 ) -> int:
-    """Keep engines from driving an execution, or all that fit, until a person resumes it.
+    """Keep engines from driving an execution, or all that fit, with their children, until a person resumes it.
 
     For a store that was restored without `holdfast backup`, such as from a dump of its database: what was unfinished
     in the copy may have gone on since. What is driven now is refused; pause that.
@@ -210,8 +216,12 @@ def hold(
     """
     settings = settings_of(context)
     selection.is_meant(execution)
+    many = Many(verb="hold", make=_holding, said={"why": why})
+    return do_many(settings, many, selection, execution, as_json=as_json)
 
-    async def work(engine: Engine, ids: list[str], bulk_id: str) -> AsyncIterator[tuple[str, Answer]]:
+
+def _holding(why: str) -> Doing:
+    async def work(engine: Engine, ids: list[str], bulk_id: str) -> Told:
         from holdfast.core.commands import Answer
 
         for at in range(0, len(ids), TOGETHER):
@@ -221,10 +231,8 @@ def hold(
                 text = refused.get(one, "")
                 yield one, Answer(command_id=bulk_id, outcome="refused" if text else "applied", text=text or "held")
 
-    doing = Doing(
-        word="held", status=UNFINISHED, work=work, after="they go on with: holdfast resume ID, or --held --all"
-    )
-    return do_many(settings, doing, selection, execution, as_json=as_json)
+    after = "they go on with: holdfast resume ID, or --held --all"
+    return Doing(word="held", status=UNFINISHED, work=work, after=after)
 
 
 # ---- space ---------------------------------------------------------------------------------------------------------

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from holdfast.core.errors import InputInvalid
 from holdfast.core.plan_fields import Fields, Problems, TooMany, plain_json
-from holdfast.core.policy import CHECKPOINT_EVERY_S_MIN, CHECKPOINT_STEPS_MAX, Checkpoints, Rest
+from holdfast.core.policy import CHECKPOINT_EVERY_S_MIN, CHECKPOINT_STEPS_MAX, RESTS, Checkpoints, Rest
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
 
 KEYS = ("every_steps", "every_s", "on")
-RESTS: tuple[Rest, ...] = get_args(Rest)
 _SHAPE = "a map such as {every_steps: 10, every_s: 5m, on: [pause, interrupt, end]}"
 
 

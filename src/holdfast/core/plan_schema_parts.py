@@ -11,11 +11,10 @@ from holdfast.core.events import OnTimeout
 from holdfast.core.inputs import INPUT_TYPES
 from holdfast.core.labels import LABELS_MAX
 from holdfast.core.plan import ID_CHARS_MAX, LIMIT_MAX, PARALLEL_MAX, RETRIES_MAX, STEPS_MAX
-from holdfast.core.plan_checkpoint import RESTS
 from holdfast.core.plan_do import FACTOR_MAX
 from holdfast.core.plan_read import NAME_CHARS_MAX
 from holdfast.core.plan_steps import RESERVED_IDS
-from holdfast.core.policy import CHECKPOINT_EVERY_S_MIN, CHECKPOINT_STEPS_MAX, DoubtPolicy, Effect, OnError
+from holdfast.core.policy import CHECKPOINT_EVERY_S_MIN, CHECKPOINT_STEPS_MAX, RESTS, DoubtPolicy, Effect, OnError
 from holdfast.core.resources import (
     BYTES_MAX,
     CPU_S_MIN,

@@ -6,7 +6,7 @@ Every limit stands here with its default and unit. The rules that use them are i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -16,6 +16,7 @@ Effect = Literal["read", "idempotent", "once"]
 DoubtPolicy = Literal["ask", "verify", "retry", "fail"]
 OnError = Literal["ask", "fail"]
 Rest = Literal["pause", "interrupt", "end"]
+RESTS: tuple[Rest, ...] = get_args(Rest)
 
 HOOK_TIMEOUT_S = 60.0  # a tool's verify, reduce and refresh
 STEP_TIMEOUT_S = 3600.0  # an hour: longer work should say so, and forgotten work should end

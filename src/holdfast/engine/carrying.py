@@ -57,7 +57,9 @@ async def gather(store: Store, execution_id: str, through: int = 0) -> Bundle:
             except NotFound:
                 if child.status not in ENDS:  # an end that is known needs nothing more of the child
                     raise
-    wanted = {digest: blob for carried in executions for digest, blob in wanted_blobs(carried.rows).items()}
+    wanted: dict[str, ev.Blob] = {}
+    for carried in executions:
+        wanted |= await asyncio.to_thread(wanted_blobs, carried.rows)
     return Bundle(executions, {digest: await fetch_blob(store, blob) for digest, blob in wanted.items()})
 
 
@@ -120,11 +122,18 @@ class Restored(NamedTuple):
 
 
 async def read_bundle(source: str | Path | bytes) -> Bundle:
-    """Whatever comes in whole can be looked at afterwards, with every command that looks."""
+    """Whatever comes in whole can be looked at afterwards, with every command that looks.
+
+    In a thread: the loop has others to look after, and a long history takes a second.
+    """
+    return await asyncio.to_thread(_read_and_rehearse, source)
+
+
+def _read_and_rehearse(source: str | Path | bytes) -> Bundle:
     if isinstance(source, bytes):
-        bundle, name = await asyncio.to_thread(read, source), "the bundle"
+        bundle, name = read(source), "the bundle"
     else:
-        bundle, name = await asyncio.to_thread(_read_file, Path(source)), str(source)
+        bundle, name = _read_file(Path(source)), str(source)
     for carried in bundle.executions:
         try:
             _rehearse_showing(carried.state)
@@ -164,7 +173,7 @@ async def restore(
     found = unmet(services, [carried.state for carried in bundle.executions])
     if found and not force:
         raise ImportMismatch(found)
-    new, *others = [_new(bundle, carried) for carried in bundle.executions]
+    new, *others = await asyncio.to_thread(_news, bundle)
     new.family = tuple(others)
     written = await services.writer.write(new)
     if not written.ok:
@@ -191,6 +200,10 @@ def _program(services: Services, state: Execution) -> list[str]:
     except UsageError as error:
         return [" ".join(str(error).split())]
     return []
+
+
+def _news(bundle: Bundle) -> list[NewExecution]:
+    return [_new(bundle, carried) for carried in bundle.executions]
 
 
 def _new(bundle: Bundle, carried: Carried) -> NewExecution:

@@ -1,5 +1,8 @@
 """When an execution saves itself: after so many steps, so often, and when it comes to rest.
 
+The clock goes on while it waits: a checkpoint that is owed when its driver lets go of it is saved when it is due by the
+process that drove it, which needs to know no more of it than its id.
+
 Files are written beside the work, never in its way, and each holds the journal up to the event that made it due. One
 that cannot be written is told and forgotten: the journal itself is safe, and the execution goes on.
 """
@@ -15,15 +18,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core import events as ev
+from holdfast.core.errors import HoldfastError
 from holdfast.core.execution import Execution, steps_ended
 from holdfast.core.policy import Checkpoints, Rest
 from holdfast.engine.carrying import save
 from holdfast.engine.services import Services
 from holdfast.journal.checkpoints import KEPT
-from holdfast.journal.log import Log
+from holdfast.journal.log import Log, read_state
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
+    from holdfast.engine.engine import Engine
 
 SETTLE_S = 10.0  # how long an execution that comes to rest waits for a disk that does not answer
 _RESTS: dict[str, Rest] = {
@@ -63,9 +68,13 @@ async def _save(services: Services, journal: Log, through: int = 0, *, limit_s: 
             journal.append(msgspec.structs.replace(saved, at=at))
     except Exception as error:
         why = f"the disk has not answered for {limit_s:g} s" if isinstance(error, TimeoutError) else error
-        text = f"no checkpoint was saved: {why}"
-        log.warning("execution %s: %s", state.id, text)
-        services.feed.show(state.id, ev.TaskMessage(at=state.last_at, after=state.seq, role="holdfast", content=text))
+        _tell_unsaved(services, state, why)
+
+
+def _tell_unsaved(services: Services, state: Execution, why: object) -> None:
+    text = f"no checkpoint was saved: {why}"
+    log.warning("execution %s: %s", state.id, text)
+    services.feed.show(state.id, ev.TaskMessage(at=state.last_at, after=state.seq, role="holdfast", content=text))
 
 
 class Checkpointing:
@@ -82,6 +91,8 @@ class Checkpointing:
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._count(0)
+        if self._policy.every_s and run.state.seq > (last.through + 1 if last else 0):
+            self._arm(self._policy.every_s)  # something has happened that no checkpoint holds: before us, or to wake it
 
     def saw(self, events: Sequence[ev.Event]) -> None:
         """Something was journaled."""
@@ -132,6 +143,51 @@ class Checkpointing:
         """The execution has come to rest, or is let go of."""
         if self._timer is not None:
             self._timer.cancel()
+            if self._run.cause == "parked":
+                self._run.services.owe_checkpoint(self._run.state.id, self._last_us, self._timer.when())
         await self.settle()
         if is_wanted_at_rest(self._run.state) and self._run.log.error is None:
             await _save(self._run.services, self._run.log, limit_s=SETTLE_S)
+
+
+class Owed:
+    """Checkpoints that came due, or will, after their drivers had let go: each is saved once, if it is still owed."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._saving: set[asyncio.Task[None]] = set()
+
+    def remember(self, execution_id: str, since_us: int, when: float) -> None:
+        """`since_us`: the moment of the checkpoint before it; `when` it is due, by the loop's own time."""
+        if execution_id in self._timers:
+            self._timers[execution_id].cancel()
+        loop = asyncio.get_running_loop()
+        self._timers[execution_id] = loop.call_at(when, self._rang, execution_id, since_us)
+
+    def _rang(self, execution_id: str, since_us: int) -> None:
+        del self._timers[execution_id]
+        task = asyncio.get_running_loop().create_task(self._save(execution_id, since_us))
+        self._saving.add(task)
+        task.add_done_callback(self._saving.discard)
+
+    async def _save(self, execution_id: str, since_us: int) -> None:
+        """Whoever drives it by now minds its clock, and whoever has saved it meanwhile has done what was owed."""
+        services = self._engine.services
+        try:
+            head, state, _ = await read_state(services.store, execution_id)
+        except (HoldfastError, OSError):
+            return  # it was deleted, or is damaged, which others tell
+        if head.driver or state.is_ended or (state.checkpoint and state.checkpoint.at > since_us):
+            return
+        try:
+            await self._engine.checkpoint(execution_id, by="holdfast")
+        except Exception as error:
+            _tell_unsaved(services, state, error)
+
+    async def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._saving:
+            await asyncio.wait(self._saving, timeout=SETTLE_S)

@@ -29,12 +29,14 @@ from holdfast.core.errors import (
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import carrying, inbox
 from holdfast.engine.carrying import Restored, differences_below
+from holdfast.engine.checkpointing import Owed
 from holdfast.engine.compat import differences, home_elsewhere
 from holdfast.engine.driver import Driver
 from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, task_of
 from holdfast.engine.health import HealthWatch
+from holdfast.engine.holding import hold, let_go
 from holdfast.engine.keeping import Keeper, Onlooker, Recovery
-from holdfast.engine.ownership import hold, let_go, look, open_state
+from holdfast.engine.ownership import look, open_state
 from holdfast.engine.program import Program
 from holdfast.engine.run import Run
 from holdfast.engine.services import Services
@@ -61,7 +63,9 @@ class Engine:
         self.health = HealthWatch(services, liveness.is_dead)
         self._submitting: set[asyncio.Future[Run]] = set()
         self._closing = False
+        self._owed = Owed(self)
         services.on_child = self._child_was_born
+        services.owe_checkpoint = self._owed.remember
 
     async def open(self) -> None:
         self._liveness.register(self.services.driver)
@@ -377,7 +381,7 @@ class Engine:
     # ---- tidying ------------------------------------------------------------------------------------------------
 
     async def hold(self, execution_ids: Sequence[str], why: str) -> dict[str, str]:
-        """Nobody drives them before a person resumes them. Returns who is left as it was, and why."""
+        """Nobody drives them, or their children, before a person resumes them. Who is left as it was, and why."""
         return await hold(self.services.store, self._liveness.is_dead, execution_ids, why)
 
     async def delete(
@@ -415,6 +419,7 @@ class Engine:
             return
         self._closing = True
         await self._keeper.stop()
+        await self._owed.close()
         if self._submitting:
             await asyncio.wait(set(self._submitting))
         await self._keeper.shut()

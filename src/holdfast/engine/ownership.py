@@ -6,8 +6,6 @@ drive if there is something to drive. What this process cannot run is left as it
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from holdfast.core import events as ev
@@ -20,10 +18,8 @@ from holdfast.engine.family import apply_command
 from holdfast.engine.program import Program
 from holdfast.engine.services import Services
 from holdfast.journal.log import PAUSE_NOTICE_US, Log, read_state
-from holdfast.journal.store import ASKED, Claim, Head, Query, Store
+from holdfast.journal.store import ASKED, Claim, Head
 
-HOLD_PATIENCE_S = 1.0  # with a commander, who has claimed an execution for some milliseconds
-HOLD_AGAIN_S = 0.05
 CHILDREN_MAX = 1000  # looked after by one command; engines find the rest
 
 
@@ -78,65 +74,6 @@ async def take(services: Services, head: Head) -> Taken | None:
         log.append(release=True)  # with what ended or held it: a death in between would leave it held for good
     await log.durable()  # answered commands are out of the inbox before a driver looks into it again
     return Taken(log, program if is_running else None)
-
-
-async def hold(store: Store, is_dead: Callable[[str], bool], wanted: Sequence[str], why: str) -> dict[str, str]:
-    """Keep everybody from driving them; who is driven goes on, and is left as it was. Returns who was refused, and why.
-
-    The store decides in one transaction. A commander lets go in a moment, and may not keep a hold from being set: so
-    what somebody has claimed is asked for once more until he has.
-    """
-    refused: dict[str, str] = {}
-    left = list(wanted)
-    give_up = asyncio.get_running_loop().time() + HOLD_PATIENCE_S
-    while left:
-        dead = [driver for driver in await store.drivers() if is_dead(driver)]
-        await store.hold(left, why, unless_driven=dead)
-        driven: list[str] = []
-        for execution_id in left:
-            problem, is_driven = await _not_held(store, execution_id)
-            if is_driven:
-                driven.append(execution_id)
-            if problem:
-                refused[execution_id] = problem
-            else:
-                refused.pop(execution_id, None)
-        left = driven if asyncio.get_running_loop().time() < give_up else []
-        if left:
-            await asyncio.sleep(HOLD_AGAIN_S)
-    return refused
-
-
-async def _not_held(store: Store, execution_id: str) -> tuple[str, bool]:
-    """Why a hold was not set, and whether that is because somebody has claimed it."""
-    try:
-        head = await store.head(execution_id)
-    except (NotFound, StoreCorrupted) as error:  # of one, which must not keep the others from being held
-        return str(error), False
-    if head.ended_at:
-        return f"the execution is {head.status}; nobody will drive it", False
-    if head.held:
-        return "", False
-    return f"a process drives it now; interrupt it: holdfast interrupt {execution_id}", True
-
-
-async def let_go(store: Store, execution_id: str) -> None:
-    """A person said that it may go on: then nothing of it is held any more, nor of its children."""
-    members, held = [await store.head(execution_id)], list[str]()
-    seen = set[str]()
-    for head in members:  # which grows meanwhile
-        if head.id in seen:
-            continue  # a family that goes in a circle can only be forged; nobody may wait for its end
-        seen.add(head.id)
-        if head.held:
-            held.append(head.id)
-        if not head.ended_at:
-            page = await store.heads(Query(parent_id=head.id, limit=CHILDREN_MAX))
-            while page:
-                members += page
-                page = await store.heads(Query(parent_id=head.id, before=page[-1].id, limit=CHILDREN_MAX))
-    if held:
-        await store.hold(held, "")
 
 
 def is_moved(services: Services, log: Log, head: Head, quiet: int) -> bool:

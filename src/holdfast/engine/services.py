@@ -154,6 +154,7 @@ class Services:
     version: str = ""
     data_folder: Path | None = None  # where checkpoints are written; without one there are none
     on_child: Callable[[str], None] = lambda _: None
+    owe_checkpoint: Callable[[str, int, float], None] = lambda _id, _since_us, _when: None  # see checkpointing.Owed
 
     @cached_property
     def guards(self) -> Guards:

@@ -82,16 +82,19 @@ def _copy(source: Path, part: Path) -> None:
     with explaining(source):
         store = connect(source)
     copy: Any = apsw.Connection(str(part))
+    handle = os.open(part, os.O_RDONLY)  # closed last: closing any handle of a file gives up SQLite's locks on it
     try:
-        copy.pragma("synchronous", "OFF")  # it is synced as a whole when it is finished
+        copy.pragma("synchronous", "OFF")  # it is synced bite by bite
         patiently(lambda: store.execute("BEGIN; SELECT count(*) FROM deleted").fetchall())
         with copy.backup("main", store, "main") as copying:
             while not copying.done:
                 copying.step(PAGES_AT_ONCE)
+                os.fsync(handle)  # what piled up here would be written before the next commit of an engine is
                 time.sleep(BREATH_S)
         copy.pragma("journal_mode", "DELETE")  # one file, and nothing beside it
     finally:
         copy.close()
+        os.close(handle)
         store.close()
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.errors import InputInvalid, SettingsInvalid
-from holdfast.core.plan_resources import resources_of
 from holdfast.core.pressure import PressureLimits
 from holdfast.core.resources import parse_size
 from holdfast.core.suggest import describe_value
@@ -73,6 +72,8 @@ def read_measure(kind: str, key: str, value: Any, place: str) -> Any:
     try:
         match kind:
             case "resource":
+                from holdfast.core.plan_resources import resources_of  # most settings files have none
+
                 resources_of({key.removeprefix("resources."): value})
                 return value
             case "size":

@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeGuard, cast
 from holdfast.core.durations import parse_duration
 from holdfast.core.errors import InputInvalid, SettingsInvalid
 from holdfast.core.lifecycle import ENDS
-from holdfast.core.plan_checkpoint import RESTS
 from holdfast.core.policy import (
     BREAKER_FAILURES,
     BREAKER_REST_S,
@@ -25,10 +24,10 @@ from holdfast.core.policy import (
     INTERRUPT_GRACE_S,
     OCCASIONS,
     PASSIVATE_AFTER_S,
+    RESTS,
     STEPS_AT_ONCE,
     Checkpoints,
 )
-from holdfast.core.secrets import read_sources
 from holdfast.core.suggest import describe_value, did_you_mean
 from holdfast.journal.postgres_address import is_postgres, parse_address
 from holdfast.settings.hiding import without_secrets
@@ -332,6 +331,8 @@ def _found(kind: Kind, value: Any) -> str:
 
 
 def _read_secrets(value: dict[str, Any], place: str) -> dict[str, Any]:
+    from holdfast.core.secrets import read_sources  # most settings files have none
+
     try:
         read_sources(value)
     except InputInvalid as error:
