@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.testing.simulator import (
+    checks_deaths,
     checks_journal,
     checks_keeping,
     checks_moving,
@@ -24,6 +25,7 @@ from holdfast.testing.simulator.play import Played
 from holdfast.testing.simulator.witness import testify
 
 _ROOMS = (
+    checks_deaths,
     checks_journal,
     checks_steps,
     checks_once,

@@ -42,6 +42,9 @@ class Hold(msgspec.Struct):
     to_us: int | None = None
     to_drive: bool = True
     taken_over: bool = False
+    driver: str = ""  # the name under which the process drives
+    replaced: str = ""  # whom it took the execution from
+    after: int = 0  # the number of the last event before it
 
 
 class Story(msgspec.Struct):
@@ -69,6 +72,11 @@ class Story(msgspec.Struct):
             if hold.from_us <= at_us and (hold.to_us is None or at_us <= hold.to_us):
                 return hold.process
         return ""
+
+    def hold_of(self, fact: Fact) -> Hold | None:
+        """Under which claim this was written; None for what it was created with."""
+        mine = (hold for hold in reversed(self.holds) if hold.epoch == fact.epoch and hold.after < fact.seq)
+        return next(mine, None)
 
     def events(self, *kinds: type[E]) -> list[tuple[Fact, E]]:
         """The events of these kinds, each with its fact."""
@@ -153,7 +161,8 @@ def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
     told.stories[story.id] = story
     told.blobs.update(new.blobs)
     if new.head.driver:
-        story.holds.append(Hold(line.process, new.head.epoch, line.at_us))
+        hold = Hold(line.process, new.head.epoch, line.at_us, driver=new.head.driver, after=len(new.rows))
+        story.holds.append(hold)
     _write_down(story, new.rows, new.head.epoch, line)
 
 
@@ -180,7 +189,16 @@ def _claim(story: Story, claim: Claim, epoch: int, line: Committed) -> None:
     story.epoch = epoch
     if before is not None and before.to_us is None:
         before.to_us = line.at_us
-    hold = Hold(line.process, epoch, line.at_us, to_drive=claim.to_drive, taken_over=bool(claim.replacing))
+    hold = Hold(
+        line.process,
+        epoch,
+        line.at_us,
+        to_drive=claim.to_drive,
+        taken_over=bool(claim.replacing),
+        driver=claim.driver,
+        replaced=claim.replacing,
+        after=len(story.facts),
+    )
     story.holds.append(hold)
 
 
