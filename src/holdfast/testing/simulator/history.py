@@ -37,6 +37,12 @@ class Deleted(Line, tag="deleted"):
     wanted: list[str]
 
 
+class Wiped(Line, tag="wiped"):
+    """The store that had these is gone, and with it all that was said to them; they are left in files."""
+
+    execution_ids: list[str]
+
+
 class Filed(Line, tag="filed"):
     """Somebody begins to write an execution into a file; what it does from now on need not be known there."""
 
@@ -154,7 +160,7 @@ class Trouble(Line, tag="trouble"):
 
 
 AnyLine = (
-    Committed | Deleted | Filed | Held | Reopened | Called | Saw | Watched | Ordered | HandedIn | Returned
+    Committed | Deleted | Wiped | Filed | Held | Reopened | Called | Saw | Watched | Ordered | HandedIn | Returned
     | Fault | ClockSet | LeftAlone | CutShort | Trouble
 )  # fmt: skip
 

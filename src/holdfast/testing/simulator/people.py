@@ -143,6 +143,11 @@ class People:
         if order.verb == "retry":
             return await self._retry(ended[order.whom % len(ended)], order) if ended else None
         choice = living if living and order.whom else heads  # now and then somebody commands what is over
+        if order.among == "parents":
+            parents = {head.parent_id for head in living}
+            choice = [head for head in living if head.id in parents]
+        elif order.among == "orphans":
+            choice = [head for head in living if self._common.is_gone(head.driver)]
         if not choice:
             return None
         whom = choice[order.whom % len(choice)]

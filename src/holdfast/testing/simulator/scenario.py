@@ -12,11 +12,17 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.journal.log import SNAPSHOT_EVENTS_MIN
-from holdfast.testing.simulator.programs import random_budget, random_plan, random_script
+from holdfast.testing.simulator.programs import (
+    random_budget,
+    random_child,
+    random_plan,
+    random_script,
+    with_steps_left_behind,
+)
 
 FaultKind = Literal[
     "kill", "power", "close", "freeze", "zombie", "depose",
-    "disk_fails", "disk_unsure", "disk_late", "disk_slow", "clock", "restored",
+    "disk_fails", "disk_unsure", "disk_late", "disk_slow", "clock", "restored", "moved",
 ]  # fmt: skip
 FAULTS: tuple[FaultKind, ...] = (
     "kill", "kill", "kill", "power", "close", "close", "freeze", "zombie", "depose",
@@ -28,7 +34,7 @@ VERBS = (
 )  # fmt: skip
 MONEY_VERB = "budget"
 KEEPING_VERBS = ("delete", "delete", "prune", "copy", "archive")  # with whole executions, and not by command
-DEATHS: tuple[FaultKind, ...] = ("kill", "power", "close", "restored")
+DEATHS: tuple[FaultKind, ...] = ("kill", "power", "close", "restored", "moved")
 WAR_S = 20.0  # how long things break; then there is peace
 
 
@@ -44,13 +50,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A command to the execution that stands at `whom` in the list; `twice` sends it from two processes."""
+    """A command to the execution that stands at `whom` in the list; `twice` sends it from two processes.
+
+    `among` narrows the list: to parents of a child that lives, or to orphans, whose driver has died.
+    """
 
     number: int
     at_s: float
     verb: str
     whom: int
     twice: bool = False
+    among: Literal["", "parents", "orphans"] = ""
 
 
 class Breakage(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +70,7 @@ class Breakage(msgspec.Struct, frozen=True, kw_only=True):
     turns: int = 1  # a killed process takes so many turns more: that is how it dies between any two awaits
     for_s: float = 1.0
     amount: float = 0.0
+    awaits: str = ""  # strikes when such a command is on its way from one execution to another
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +98,10 @@ def draw(seed: int) -> Scenario:
     orders += tuple(_about_money(seed, len(orders)))
     orders += tuple(_about_keeping(seed, len(orders)))
     breakages = tuple(_breakage(dice, hosts) for _ in range(dice.randint(0, 8)))
-    breakages += tuple(_restored(seed))
+    breakages += (rare := tuple(_restored(seed)) or tuple(_moved(seed)))
+    tasks += tuple(_moving_family(seed, len(tasks), rare))
+    orders += tuple(_after_deaths(seed, len(orders), breakages))
+    orders += tuple(_before_moving(seed, len(orders), rare))
     return Scenario(
         seed=seed,
         hosts=hosts,
@@ -113,7 +127,7 @@ def _task(dice: Random, number: int) -> Task:
     if dice.random() < 0.6:
         return Task(plan=random_plan(dice, f"plan{number}"), **common)
     script = random_script(dice)
-    return Task(script=script, budget=random_budget(script), **common)
+    return Task(script=with_steps_left_behind(script), budget=random_budget(script), **common)
 
 
 def _order(dice: Random, number: int) -> Order:
@@ -145,6 +159,42 @@ def _restored(seed: int) -> Iterator[Breakage]:
     dice = Random(f"{seed}/restored")
     if dice.random() < 0.15:
         yield Breakage(at_s=WAR_S * dice.random(), kind="restored", host=0, for_s=dice.choice((0.05, 1.0, 5.0)))
+
+
+def _moved(seed: int) -> Iterator[Breakage]:
+    """At some time; or a little later, at the next moment in which one would lose what is on its way."""
+    dice = Random(f"{seed}/moved")
+    if dice.random() < 0.25:
+        at_s, for_s = WAR_S * dice.random(), dice.choice((0.05, 1.0))
+        yield Breakage(at_s=at_s, kind="moved", host=0, for_s=for_s, awaits=dice.choice(("", "child_ended", "stop")))
+
+
+def _moving_family(seed: int, number: int, rare: tuple[Breakage, ...]) -> Iterator[Task]:
+    """Where everything moves, there is a family on the way whose members end one after the other."""
+    dice = Random(f"{seed}/family")
+    for move in rare:
+        if move.kind == "moved":
+            script = [["gather", *([["child", random_child(dice)]] for _ in range(3))]]
+            yield Task(number=number, at_s=max(0.0, move.at_s - dice.random()), script=script)
+
+
+def _before_moving(seed: int, first: int, rare: tuple[Breakage, ...]) -> Iterator[Order]:
+    dice = Random(f"{seed}/before moving")
+    for move in rare:
+        if move.kind == "moved" and move.awaits == "stop":
+            yield Order(
+                number=first, at_s=move.at_s + dice.random(), verb="stop", whom=dice.randint(0, 6), among="parents"
+            )
+
+
+def _after_deaths(seed: int, first: int, breakages: tuple[Breakage, ...]) -> Iterator[Order]:
+    """Somebody who sees a machine die stops what it did, or holds it, before another one takes it up."""
+    dice = Random(f"{seed}/after deaths")
+    for place, breakage in enumerate(one for one in breakages if one.kind in DEATHS):
+        if dice.random() < 0.3:
+            at_s = breakage.at_s + dice.choice((0.05, 0.3, 1.0)) * dice.random()
+            verb = dice.choice(("interrupt", "interrupt", "stop", "pause"))
+            yield Order(number=first + place, at_s=at_s, verb=verb, whom=dice.randint(1, 6), among="orphans")
 
 
 def _breakage(dice: Random, hosts: int) -> Breakage:

@@ -14,7 +14,7 @@ from holdfast.core.commands import Answer, Command
 from holdfast.core.events import AnyEvent, Event, StepStarted, TaskCompleted, TaskCreated, TaskError, TaskStopped
 from holdfast.journal.codec import Row, Snapshot, decode
 from holdfast.journal.store import Claim, Entry, Head, NewExecution
-from holdfast.testing.simulator.history import Called, Committed, Deleted, Held, History
+from holdfast.testing.simulator.history import Called, Committed, Deleted, Held, History, Wiped
 
 E = TypeVar("E", bound=Event)
 COMES_BACK = "what_was_deleted_does_not_come_back"
@@ -115,7 +115,7 @@ def testify(history: History) -> Testimony:
     told = Testimony()
     answers: dict[str, list[tuple[int, Answer]]] = defaultdict(list)
     for line in history.lines:
-        if isinstance(line, Deleted | Held):
+        if isinstance(line, Deleted | Held | Wiped):
             _kept(told, line)
         if not isinstance(line, Committed):
             continue
@@ -141,12 +141,16 @@ def testify(history: History) -> Testimony:
     return told
 
 
-def _kept(told: Testimony, line: Deleted | Held) -> None:
+def _kept(told: Testimony, line: Deleted | Held | Wiped) -> None:
     for story in (told.stories[execution_id] for execution_id in line.execution_ids):
         match line:
             case Deleted():
                 told.deletions.append((line, story.id))
                 story.deleted_us, story.was_deleted = line.at_us, True
+            case Wiped():
+                story.deleted_us, story.was_deleted = line.at_us, True
+                for hold in story.holds[-1:]:
+                    hold.to_us = hold.to_us or line.at_us
             case Held() if line.why:
                 story.held.append((line.at_us, None))
             case Held():
@@ -155,7 +159,7 @@ def _kept(told: Testimony, line: Deleted | Held) -> None:
 
 def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
     if new.head.id in told.stories:
-        _bring_back(told.stories[new.head.id], new)
+        _bring_back(told.stories[new.head.id], new, line)
         return
     story = Story(id=new.head.id, head=new.head, epoch=new.head.epoch, born=len(new.rows))
     told.stories[story.id] = story
@@ -166,12 +170,14 @@ def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
     _write_down(story, new.rows, new.head.epoch, line)
 
 
-def _bring_back(story: Story, new: NewExecution) -> None:
-    """What was deleted may be imported again, with the very events that it had."""
+def _bring_back(story: Story, new: NewExecution, line: Committed) -> None:
+    """What was deleted may be imported again, with the very events that it had; what had not ended is held then."""
     if story.deleted_us is not None:
         story.deleted_us, story.epoch = None, new.head.epoch
         if [fact.row for fact in story.facts] != new.rows:
             story.wrongs.append((COMES_BACK, "it was imported, and has other events than before"))
+        if story.end() is None:
+            story.held.append((line.at_us, None))
 
 
 def _check_there(story: Story, line: Committed, what: str) -> None:
