@@ -1,4 +1,4 @@
-"""What was running when an execution changed hands. Nobody cut it off: its process was gone, and nobody knows since when.
+"""What was running when an execution changed hands. Nobody cut it off: its process was gone, who knows since when.
 
 Whoever settles it must not say that it was interrupted, which would also hide how often it took its process with it.
 """

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from holdfast.core import events as ev
 from holdfast.core.lifecycle import TASK_MOVES
 from holdfast.testing.simulator.case import Case, Check
-from holdfast.testing.simulator.history import Fault
+from holdfast.testing.simulator.history import Called, Fault
 from holdfast.testing.simulator.witness import Fact, Hold, Story
 
+NAP_US = 1_000_000
 LETS_GO_WITHIN_US = 400_000  # of waking up: the keeper looks ten times a second, and reads one row for each execution
 # What a driver writes because its program goes on, and not because somebody said something.
 _GOES_ON = (ev.StepStarted, ev.StepWaiting, ev.StepRetrying, ev.TaskWaiting, ev.TaskCompleted, ev.TaskError)
@@ -73,28 +74,48 @@ def what_was_lost_with_its_process_is_called_so(case: Case) -> Iterator[str]:
 
 
 def who_slept_and_was_replaced_lets_go(case: Case) -> Iterator[str]:
-    """A process that stood still and wakes up looks whether it was replaced: what it had begun then does no work in the
-    world, and answers nobody.
+    """A process that stood still looks when it wakes whether it was replaced, and does not wait until a write of it is
+    refused: what it had begun then does nothing more in the world.
     """
-    woken: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    asleep: dict[str, int] = {}
-    for line in case.played.history.of(Fault):
-        if line.kind == "frozen":
-            asleep[line.process] = line.at_us
-        elif line.kind in ("zombie", "freeze") and line.process in asleep:
-            woken[line.process].append((asleep.pop(line.process), line.at_us))
+    naps = _naps(case.played.history.of(Fault))
     for (execution_id, path), calls in case.told.calls.items():
         story = case.told.stories[execution_id]
         for call in calls:
             if call.phase not in ("happened", "answered") or call.ending == "stubborn":
                 continue
-            for since_us, until_us in woken.get(call.process, ()):
-                if until_us - since_us < 1_000_000 or call.at_us < until_us + LETS_GO_WITHIN_US:
+            for since_us, until_us in naps.get(call.process, ()):
+                began = next(one for one in calls if _is_begin(one, call))
+                later_us = call.at_us - until_us
+                if began.at_us > since_us or later_us < LETS_GO_WITHIN_US:
                     continue
-                print(call, since_us, until_us)
+                if _was_replaced(story, call.process, since_us, until_us):
+                    yield f"{execution_id} {path}: {call.phase} {later_us} µs after {call.process} woke up"
+
+
+def _naps(faults: list[Fault]) -> dict[str, list[tuple[int, int]]]:
+    """From when to when each process stood still; short stops are like any other moment without a turn."""
+    naps: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    asleep: dict[str, int] = {}
+    for line in faults:
+        if line.kind == "frozen":
+            asleep[line.process] = line.at_us
+        elif line.kind in ("zombie", "freeze") and line.process in asleep:
+            since_us = asleep.pop(line.process)
+            if line.at_us - since_us >= NAP_US:
+                naps[line.process].append((since_us, line.at_us))
+    return naps
+
+
+def _is_begin(one: Called, call: Called) -> bool:
+    return one.phase == "called" and (one.attempt, one.process) == (call.attempt, call.process)
+
+
+def _was_replaced(story: Story, process: str, since_us: int, until_us: int) -> bool:
+    return any(hold.process != process and since_us < hold.from_us < until_us for hold in story.holds)
 
 
 CHECKS: tuple[Check, ...] = (
     a_takeover_is_told_first,
     what_was_lost_with_its_process_is_called_so,
+    who_slept_and_was_replaced_lets_go,
 )

@@ -36,7 +36,7 @@ async def something_is_on_its_way(common: Common, verb: str) -> None:
 
 
 async def lose_all_but_files(common: Common) -> list[bytes]:
-    """The families that have not ended, each as a file. What cannot be carried stays, and so does what it was made of."""
+    """The families that have not ended, each as a file. What cannot be carried stays, and what it was made of, too."""
     families: dict[str, bytes] = {}
     stays: set[str] = set()
     heads = common.shared.all_heads()

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.journal.log import SNAPSHOT_EVENTS_MIN
 from holdfast.testing.simulator.programs import (
+    TOOLS,
     random_budget,
     random_child,
     random_plan,
@@ -100,6 +101,9 @@ def draw(seed: int) -> Scenario:
     breakages = tuple(_breakage(dice, hosts) for _ in range(dice.randint(0, 8)))
     breakages += (rare := tuple(_restored(seed)) or tuple(_moved(seed)))
     tasks += tuple(_moving_family(seed, len(tasks), rare))
+    naps = tuple(_nap(seed, len(tasks), hosts))
+    tasks += tuple(task for nap in naps for task in _busy_before(nap, seed, len(tasks), hosts))
+    breakages += naps
     orders += tuple(_after_deaths(seed, len(orders), breakages))
     orders += tuple(_before_moving(seed, len(orders), rare))
     return Scenario(
@@ -167,6 +171,21 @@ def _moved(seed: int) -> Iterator[Breakage]:
     if dice.random() < 0.25:
         at_s, for_s = WAR_S * dice.random(), dice.choice((0.05, 1.0))
         yield Breakage(at_s=at_s, kind="moved", host=0, for_s=for_s, awaits=dice.choice(("", "child_ended", "stop")))
+
+
+def _nap(seed: int, number: int, hosts: int) -> Iterator[Breakage]:
+    """A machine falls asleep in the middle of its work, is replaced, and wakes up before its tools have answered."""
+    dice = Random(f"{seed}/nap")
+    if hosts > 1 and dice.random() < 0.15:
+        yield Breakage(at_s=WAR_S * dice.random(), kind="zombie", host=number % hosts, for_s=1.2)
+
+
+def _busy_before(nap: Breakage, seed: int, first: int, hosts: int) -> Iterator[Task]:
+    """One call each: where nothing else is written, only a look at the journal tells a sleeper what it has missed."""
+    dice = Random(f"{seed}/busy")
+    for number in range(first, first + 5 * hosts, hosts):  # the machines take turns, and these are for one of them
+        script = [["call", dice.choice(TOOLS), 0, "fail"]]
+        yield Task(number=number, at_s=max(0.0, nap.at_s - 0.3 * dice.random()), script=script)
 
 
 def _moving_family(seed: int, number: int, rare: tuple[Breakage, ...]) -> Iterator[Task]:
