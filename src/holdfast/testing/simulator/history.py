@@ -49,6 +49,12 @@ class Filed(Line, tag="filed"):
     execution_id: str
 
 
+class Copied(Line, tag="copied"):
+    """A file was imported under a new id."""
+
+    execution_id: str
+
+
 class Held(Line, tag="held"):
     """From now on nobody may drive these; without a reason, from now on somebody may again."""
 
@@ -160,8 +166,8 @@ class Trouble(Line, tag="trouble"):
 
 
 AnyLine = (
-    Committed | Deleted | Wiped | Filed | Held | Reopened | Called | Saw | Watched | Ordered | HandedIn | Returned
-    | Fault | ClockSet | LeftAlone | CutShort | Trouble
+    Committed | Deleted | Wiped | Filed | Copied | Held | Reopened | Called | Saw | Watched | Ordered | HandedIn
+    | Returned | Fault | ClockSet | LeftAlone | CutShort | Trouble
 )  # fmt: skip
 
 

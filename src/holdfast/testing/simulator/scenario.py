@@ -53,7 +53,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """A command to the execution that stands at `whom` in the list; `twice` sends it from two processes.
 
-    `among` narrows the list: to parents of a child that lives, or to orphans, whose driver has died.
+    `among` narrows the list: to parents of a child that lives, to orphans, whose driver has died, or to roots that
+    nothing was made from.
     """
 
     number: int
@@ -61,7 +62,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     verb: str
     whom: int
     twice: bool = False
-    among: Literal["", "parents", "orphans"] = ""
+    among: Literal["", "parents", "orphans", "roots"] = ""
 
 
 class Breakage(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +107,7 @@ def draw(seed: int) -> Scenario:
     breakages += naps
     orders += tuple(_after_deaths(seed, len(orders), breakages))
     orders += tuple(_before_moving(seed, len(orders), rare))
+    orders += tuple(_at_once(seed, len(orders)))
     return Scenario(
         seed=seed,
         hosts=hosts,
@@ -204,6 +206,15 @@ def _before_moving(seed: int, first: int, rare: tuple[Breakage, ...]) -> Iterato
             yield Order(
                 number=first, at_s=move.at_s + dice.random(), verb="stop", whom=dice.randint(0, 6), among="parents"
             )
+
+
+def _at_once(seed: int, first: int) -> Iterator[Order]:
+    """Somebody runs again what somebody else is just getting rid of."""
+    dice = Random(f"{seed}/at once")
+    if dice.random() < 0.2:
+        at_s, whom = WAR_S * (0.5 + 0.5 * dice.random()), dice.randint(1, 6)
+        for number, verb in enumerate(("retry", "retry", "retry", "delete"), start=first):
+            yield Order(number=number, at_s=at_s + 0.004 * dice.random(), verb=verb, whom=whom, among="roots")
 
 
 def _after_deaths(seed: int, first: int, breakages: tuple[Breakage, ...]) -> Iterator[Order]:

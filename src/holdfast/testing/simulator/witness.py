@@ -18,6 +18,7 @@ from holdfast.testing.simulator.history import Called, Committed, Deleted, Held,
 
 E = TypeVar("E", bound=Event)
 COMES_BACK = "what_was_deleted_does_not_come_back"
+MADE_OF = "a_retry_is_made_of_what_is_there"
 TASK_ENDS = (TaskCompleted, TaskError, TaskStopped)
 
 
@@ -161,6 +162,7 @@ def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
     if new.head.id in told.stories:
         _bring_back(told.stories[new.head.id], new, line)
         return
+    origin = told.stories.get(new.head.forked_from)
     story = Story(id=new.head.id, head=new.head, epoch=new.head.epoch, born=len(new.rows))
     told.stories[story.id] = story
     told.blobs.update(new.blobs)
@@ -168,6 +170,8 @@ def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
         hold = Hold(line.process, new.head.epoch, line.at_us, driver=new.head.driver, after=len(new.rows))
         story.holds.append(hold)
     _write_down(story, new.rows, new.head.epoch, line)
+    if origin is not None and origin.deleted_us is not None and not story.created.hold:  # a file outlives its origin
+        story.wrongs.append((MADE_OF, f"it was made of {origin.id}, which had been deleted"))
 
 
 def _bring_back(story: Story, new: NewExecution, line: Committed) -> None:
