@@ -77,7 +77,7 @@ def who_slept_and_was_replaced_lets_go(case: Case) -> Iterator[str]:
     """A process that stood still looks when it wakes whether it was replaced, and does not wait until a write of it is
     refused: what it had begun then does nothing more in the world.
     """
-    naps = _naps(case.played.history.of(Fault))
+    naps = naps_of(case.played.history.of(Fault))
     for (execution_id, path), calls in case.told.calls.items():
         story = case.told.stories[execution_id]
         for call in calls:
@@ -88,11 +88,11 @@ def who_slept_and_was_replaced_lets_go(case: Case) -> Iterator[str]:
                 later_us = call.at_us - until_us
                 if began.at_us > since_us or later_us < LETS_GO_WITHIN_US:
                     continue
-                if _was_replaced(story, call.process, since_us, until_us):
+                if was_replaced(story, call.process, since_us, until_us):
                     yield f"{execution_id} {path}: {call.phase} {later_us} µs after {call.process} woke up"
 
 
-def _naps(faults: list[Fault]) -> dict[str, list[tuple[int, int]]]:
+def naps_of(faults: list[Fault]) -> dict[str, list[tuple[int, int]]]:
     """From when to when each process stood still; short stops are like any other moment without a turn."""
     naps: dict[str, list[tuple[int, int]]] = defaultdict(list)
     asleep: dict[str, int] = {}
@@ -110,7 +110,7 @@ def _is_begin(one: Called, call: Called) -> bool:
     return one.phase == "called" and (one.attempt, one.process) == (call.attempt, call.process)
 
 
-def _was_replaced(story: Story, process: str, since_us: int, until_us: int) -> bool:
+def was_replaced(story: Story, process: str, since_us: int, until_us: int) -> bool:
     return any(hold.process != process and since_us < hold.from_us < until_us for hold in story.holds)
 
 

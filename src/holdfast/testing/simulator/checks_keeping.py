@@ -33,7 +33,8 @@ def _origin(story: Story) -> str:
 def _lives(story: Story, at_us: int) -> bool:
     """Whether it was there, and not over."""
     end = story.end()
-    return story.facts[0].at_us < at_us and (end is None or end.at_us > at_us)
+    is_there = story.facts[0].at_us < at_us and not story.is_away(at_us)
+    return is_there and (end is None or end.at_us > at_us)
 
 
 def what_was_deleted_does_not_come_back(case: Case) -> Iterator[str]:

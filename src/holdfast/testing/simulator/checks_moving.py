@@ -59,7 +59,7 @@ def what_can_go_on_does_without_a_person(case: Case) -> Iterator[str]:
             continue  # somebody may be about to take it up
         for story in case.told.stories.values():
             facts = [fact for fact in story.facts if fact.at_us <= line.at_us]
-            if story.is_held(line.at_us):
+            if story.is_held(line.at_us) or story.is_away(line.at_us):
                 continue
             if facts and facts[-1].at_us < line.at_us - IDLE_US and not story.head.concurrency_key:
                 why = _could_move(case, story, facts, line.at_us)

@@ -62,7 +62,12 @@ class Story(msgspec.Struct):
     wrongs: list[tuple[str, str]] = []  # (check, what was wrong), noticed while writing down
     deleted_us: int | None = None  # since when it is gone
     was_deleted: bool = False  # then or before it was brought back
+    away: list[tuple[int, int]] = []  # from when to when it was not there, before it was brought back
     held: list[tuple[int, int | None]] = []  # from when to when nobody might drive it
+
+    def is_away(self, at_us: int) -> bool:
+        gone = self.deleted_us is not None and self.deleted_us <= at_us
+        return gone or any(since <= at_us < until for since, until in self.away)
 
     def is_held(self, at_us: int) -> bool:
         return any(since <= at_us and (until is None or at_us <= until) for since, until in self.held)
@@ -177,6 +182,7 @@ def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
 def _bring_back(story: Story, new: NewExecution, line: Committed) -> None:
     """What was deleted may be imported again, with the very events that it had; what had not ended is held then."""
     if story.deleted_us is not None:
+        story.away.append((story.deleted_us, line.at_us))
         story.deleted_us, story.epoch = None, new.head.epoch
         if [fact.row for fact in story.facts] != new.rows:
             story.wrongs.append((COMES_BACK, "it was imported, and has other events than before"))
