@@ -65,7 +65,7 @@ def what_others_refer_to_stays(case: Case) -> Iterator[str]:
 
 
 def nobody_drives_what_is_held(case: Case) -> Iterator[str]:
-    """What came from a backup, or a file, is claimed by no driver, and no tool called for it, before a person says so."""
+    """What came from a backup or a file is claimed by no driver, and no tool called for it, before a person says so."""
     stories = case.told.stories
     for story in stories.values():
         wrongs = (text for name, text in story.wrongs if name == "nobody_drives_what_is_held")

@@ -12,14 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.journal.log import SNAPSHOT_EVENTS_MIN
-from holdfast.testing.simulator.programs import (
-    TOOLS,
-    random_budget,
-    random_child,
-    random_plan,
-    random_script,
-    with_steps_left_behind,
-)
+from holdfast.testing.simulator.programs import random_budget, random_plan, random_script
 
 FaultKind = Literal[
     "kill", "power", "close", "freeze", "zombie", "depose",
@@ -92,7 +85,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return len(msgspec.json.encode(self))
 
 
-def draw(seed: int) -> Scenario:
+def draw_plain(seed: int) -> Scenario:
+    """Without what is added to it so that rare things happen."""
     dice = Random(seed)
     hosts = dice.randint(1, 3)
     tasks = tuple(_task(dice, number) for number in range(dice.randint(1, 5)))
@@ -100,14 +94,7 @@ def draw(seed: int) -> Scenario:
     orders += tuple(_about_money(seed, len(orders)))
     orders += tuple(_about_keeping(seed, len(orders)))
     breakages = tuple(_breakage(dice, hosts) for _ in range(dice.randint(0, 8)))
-    breakages += (rare := tuple(_restored(seed)) or tuple(_moved(seed)))
-    tasks += tuple(_moving_family(seed, len(tasks), rare))
-    naps = tuple(_nap(seed, len(tasks), hosts))
-    tasks += tuple(task for nap in naps for task in _busy_before(nap, seed, len(tasks), hosts))
-    breakages += naps
-    orders += tuple(_after_deaths(seed, len(orders), breakages))
-    orders += tuple(_before_moving(seed, len(orders), rare))
-    orders += tuple(_at_once(seed, len(orders)))
+    breakages += tuple(_restored(seed))
     return Scenario(
         seed=seed,
         hosts=hosts,
@@ -133,7 +120,7 @@ def _task(dice: Random, number: int) -> Task:
     if dice.random() < 0.6:
         return Task(plan=random_plan(dice, f"plan{number}"), **common)
     script = random_script(dice)
-    return Task(script=with_steps_left_behind(script), budget=random_budget(script), **common)
+    return Task(script=script, budget=random_budget(script), **common)
 
 
 def _order(dice: Random, number: int) -> Order:
@@ -165,66 +152,6 @@ def _restored(seed: int) -> Iterator[Breakage]:
     dice = Random(f"{seed}/restored")
     if dice.random() < 0.15:
         yield Breakage(at_s=WAR_S * dice.random(), kind="restored", host=0, for_s=dice.choice((0.05, 1.0, 5.0)))
-
-
-def _moved(seed: int) -> Iterator[Breakage]:
-    """At some time; or a little later, at the next moment in which one would lose what is on its way."""
-    dice = Random(f"{seed}/moved")
-    if dice.random() < 0.25:
-        at_s, for_s = WAR_S * dice.random(), dice.choice((0.05, 1.0))
-        yield Breakage(at_s=at_s, kind="moved", host=0, for_s=for_s, awaits=dice.choice(("", "child_ended", "stop")))
-
-
-def _nap(seed: int, number: int, hosts: int) -> Iterator[Breakage]:
-    """A machine falls asleep in the middle of its work, is replaced, and wakes up before its tools have answered."""
-    dice = Random(f"{seed}/nap")
-    if hosts > 1 and dice.random() < 0.15:
-        yield Breakage(at_s=WAR_S * dice.random(), kind="zombie", host=number % hosts, for_s=1.2)
-
-
-def _busy_before(nap: Breakage, seed: int, first: int, hosts: int) -> Iterator[Task]:
-    """One call each: where nothing else is written, only a look at the journal tells a sleeper what it has missed."""
-    dice = Random(f"{seed}/busy")
-    for number in range(first, first + 5 * hosts, hosts):  # the machines take turns, and these are for one of them
-        script = [["call", dice.choice(TOOLS), 0, "fail"]]
-        yield Task(number=number, at_s=max(0.0, nap.at_s - 0.3 * dice.random()), script=script)
-
-
-def _moving_family(seed: int, number: int, rare: tuple[Breakage, ...]) -> Iterator[Task]:
-    """Where everything moves, there is a family on the way whose members end one after the other."""
-    dice = Random(f"{seed}/family")
-    for move in rare:
-        if move.kind == "moved":
-            script = [["gather", *([["child", random_child(dice)]] for _ in range(3))]]
-            yield Task(number=number, at_s=max(0.0, move.at_s - dice.random()), script=script)
-
-
-def _before_moving(seed: int, first: int, rare: tuple[Breakage, ...]) -> Iterator[Order]:
-    dice = Random(f"{seed}/before moving")
-    for move in rare:
-        if move.kind == "moved" and move.awaits == "stop":
-            yield Order(
-                number=first, at_s=move.at_s + dice.random(), verb="stop", whom=dice.randint(0, 6), among="parents"
-            )
-
-
-def _at_once(seed: int, first: int) -> Iterator[Order]:
-    """Somebody runs again what somebody else is just getting rid of."""
-    dice = Random(f"{seed}/at once")
-    if dice.random() < 0.2:
-        at_s, whom = WAR_S * (0.5 + 0.5 * dice.random()), dice.randint(1, 6)
-        for number, verb in enumerate(("retry", "retry", "retry", "delete"), start=first):
-            yield Order(number=number, at_s=at_s + 0.004 * dice.random(), verb=verb, whom=whom, among="roots")
-
-
-def _after_deaths(seed: int, first: int, breakages: tuple[Breakage, ...]) -> Iterator[Order]:
-    """Somebody who sees a machine die stops what it did, or holds it, before another one takes it up."""
-    dice = Random(f"{seed}/after deaths")
-    for place, breakage in enumerate(one for one in breakages if one.kind in DEATHS):
-        if dice.random() < 0.3:
-            at_s = breakage.at_s + dice.choice((0.05, 0.3, 1.0)) * dice.random()
-            verb = dice.choice(("interrupt", "interrupt", "stop", "pause"))
-            yield Order(number=first + place, at_s=at_s, verb=verb, whom=dice.randint(1, 6), among="orphans")
 
 
 def _breakage(dice: Random, hosts: int) -> Breakage:
