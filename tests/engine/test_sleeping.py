@@ -5,6 +5,7 @@ to look before it works on; and what others left running is told as lost.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ import msgspec
 import pytest
 
 import holdfast
-from engine.kit import HURRY, Gate, engine_at, events, names, plan, result, step, until
+from engine.kit import HURRY, Gate, Script, engine_at, events, names, plan, quiet, result, step, until
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine.ownership import take
-from holdfast.journal.store import Claim
+from holdfast.journal.store import Claim, Entry, Write, Written
 
 
 class Wristwatch:
@@ -100,6 +101,37 @@ async def test_who_cannot_read_the_journal_on_waking_looks_again(monkeypatch: py
         watch.sleep()
         await until(lambda: gate.cancelled == 1)
         assert failed.is_set()
+
+
+async def test_who_was_replaced_before_it_heard_that_its_intent_is_on_disk_calls_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It wakes up to the good news that it may call its tool; but that is old, and the step another's to settle."""
+    script = Script(effect="once")
+    async with engine_at("memory:", script.tool, recover="family") as engine:
+        watch, store = Wristwatch(engine), engine.services.store
+        commit, slept = store.commit, list[str]()
+
+        async def fall_asleep(writes: Sequence[Write]) -> list[Written]:
+            written = await commit(writes)
+            for write in writes:
+                if isinstance(write, Entry) and any(b"step:started" in row.body for row in write.rows) and not slept:
+                    slept.append(write.execution_id)
+                    claim = Claim(execution_id=write.execution_id, driver="another", replacing=engine.services.driver)
+                    await commit([claim])
+                    engine._keeper.family.clear()
+                    watch.sleep()
+            return written
+
+        async def look_at_nothing() -> None: ...
+
+        monkeypatch.setattr(store, "commit", fall_asleep)
+        monkeypatch.setattr(engine._keeper, "_mind_a_sleep", look_at_nothing)  # which may come too late for it
+        run = await engine.start(plan(step("a", "script")))
+        await until(lambda: bool(slept))
+        await quiet(engine)
+        assert slept == [run.id]
+        assert script.calls == []
 
 
 async def test_what_a_dead_process_left_running_is_told_as_lost_when_somebody_interrupts() -> None:

@@ -84,6 +84,11 @@ def leave_strays_alone() -> Broken:
     return patch.object(Driver, "_settle_strays", _do_nothing)
 
 
+def close_without_a_word() -> Broken:
+    """An engine that closes lets go of what it drives, and does not say that it has cut anything off."""
+    return patch.object(driver, "close_attempts", lambda *_: [])
+
+
 def forget_what_is_held_here() -> Broken:
     """A claim that was reported as failed, and written all the same, is looked for by nobody."""
     return patch.object(Keeper, "_look_for_strays", lambda *_: False)
@@ -155,6 +160,7 @@ DEATH_SABOTEURS = (
     broken("take the living for dead", take_the_living_for_dead, _TAKEOVER),
     broken("sleep on", sleep_on, "who_slept_and_was_replaced_lets_go"),
     broken("leave strays alone", leave_strays_alone, "an_end_leaves_nothing_running"),
+    broken("close without a word", close_without_a_word, "who_lets_go_leaves_nothing_running"),
     broken("forget what is held here", forget_what_is_held_here, "everything_ends_once_nothing_breaks", 60),
     broken("keep a stop from the children", lambda: keep_from_children("stop"), _PASSED, 60),
     broken("keep a pause from the children", lambda: keep_from_children("pause"), _PASSED, 60),

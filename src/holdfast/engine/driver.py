@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.commands import Command, close_attempts
-from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, StepFailed, Suspended
+from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, NotFound, StepFailed, Suspended
 from holdfast.core.execution import Execution, Step
 from holdfast.core.failure import Failure, describe
 from holdfast.engine.budgeting import Purse
@@ -222,6 +222,19 @@ class Driver:
             await self.log.durable()
         except JournalError:
             raise Suspended from None
+
+    async def compare(self) -> None:
+        """Look whether this is still ours to drive; whoever was replaced lets go, and begins nothing more."""
+        try:
+            head = await self.services.store.head(self.state.id)
+        except NotFound:
+            head = None  # ended by somebody else, and deleted since
+        except JournalError as error:
+            self._stop_for(error, "lost")
+            raise Suspended from None
+        self.log.compare(head)
+        if self.log.error is not None:
+            raise Suspended
 
     async def recorded_start(self, path: str) -> ev.StepStarted | None:
         """The first attempt of a step, looked up in the journal; waits have none."""

@@ -19,13 +19,13 @@ from holdfast.engine.inbox import Commander
 from holdfast.engine.ownership import take
 from holdfast.engine.services import Services
 from holdfast.engine.slots import Slot, Slots
+from holdfast.engine.standing import STOOD_STILL_S
 from holdfast.engine.tidying import Tidier
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.store import ASKED, PENDING_PAGE, Head, Microseconds
 
 SWEEP_MAX = 200  # executions taken up in one sweep
 CLOCK_JUMP_S = 1.0  # between two looks: more is no rounding
-STOOD_STILL_S = 1.0  # between two looks: as long as the shortest sensible lease
 STRAYS_S = 10.0  # how often it is looked, without being asked, for what is held here on disk and not driven
 PROBLEMS_KEPT = 10_000
 

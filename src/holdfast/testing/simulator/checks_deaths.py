@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from holdfast.core import events as ev
+from holdfast.core.execution import Execution
+from holdfast.core.fold import apply
 from holdfast.core.lifecycle import TASK_MOVES
 from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.history import Called, Fault
@@ -73,6 +75,19 @@ def what_was_lost_with_its_process_is_called_so(case: Case) -> Iterator[str]:
                 yield f"{story.id} {event.path}: event {fact.seq} says lost={event.lost}, and it {what}"
 
 
+def who_lets_go_leaves_nothing_running(case: Case) -> Iterator[str]:
+    """A driver that lets go, because its engine closes or for any other reason, has settled what it had begun."""
+    for story in case.told.stories.values():
+        state = Execution(id=story.id)
+        let_go = {hold.released: hold for hold in story.holds if hold.released is not None}
+        for fact in story.facts:
+            apply(state, fact.event, fact.seq)
+            for step in state.running_steps() if fact.seq in let_go else ():
+                start = story.start_of(step.path, step.attempt)
+                if step.kind in ("tool", "code") and start and story.hold_of(start) is let_go[fact.seq]:
+                    yield f"{story.id} {step.path}: {let_go[fact.seq].process} let go after event {fact.seq}; it runs"
+
+
 def who_slept_and_was_replaced_lets_go(case: Case) -> Iterator[str]:
     """A process that stood still looks when it wakes whether it was replaced, and does not wait until a write of it is
     refused: what it had begun then does nothing more in the world.
@@ -117,5 +132,6 @@ def was_replaced(story: Story, process: str, since_us: int, until_us: int) -> bo
 CHECKS: tuple[Check, ...] = (
     a_takeover_is_told_first,
     what_was_lost_with_its_process_is_called_so,
+    who_lets_go_leaves_nothing_running,
     who_slept_and_was_replaced_lets_go,
 )

@@ -46,6 +46,7 @@ class Hold(msgspec.Struct):
     driver: str = ""  # the name under which the process drives
     replaced: str = ""  # whom it took the execution from
     after: int = 0  # the number of the last event before it
+    released: int | None = None  # the number of the event with which it let go
 
 
 class Story(msgspec.Struct):
@@ -237,7 +238,7 @@ def _append(told: Testimony, entry: Entry, line: Committed) -> None:
         told.commands.setdefault(command.id, command)
         told.posted_us.setdefault(command.id, line.at_us)
     if entry.release and hold is not None:
-        hold.to_us = line.at_us
+        hold.to_us, hold.released = line.at_us, len(story.facts)
 
 
 def _write_down(story: Story, rows: list[Row], epoch: int, line: Committed) -> None:
