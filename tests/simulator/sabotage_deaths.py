@@ -15,6 +15,7 @@ from holdfast.engine import carrying, driver, engine, family, ownership
 from holdfast.engine.driver import Driver
 from holdfast.engine.keeping import Keeper
 from holdfast.engine.services import Services
+from holdfast.engine.standing import Standing
 from holdfast.journal.log import Log
 from holdfast.journal.store import Head
 from holdfast.testing.simulator.disk import SimulatedLiveness
@@ -77,6 +78,11 @@ async def _do_nothing(*_: Any) -> None: ...
 def sleep_on() -> Broken:
     """Who wakes up does not look whether somebody has taken its place."""
     return patch.object(Keeper, "_mind_a_sleep", _do_nothing)
+
+
+def trust_an_old_word() -> Broken:
+    """Who hears that its intent is on disk calls its tool, however long ago that was written."""
+    return patch.object(Standing, "stood_still", lambda *_: False)
 
 
 def leave_strays_alone() -> Broken:
@@ -158,7 +164,8 @@ DEATH_SABOTEURS = (
     broken("name the wrong one in a takeover", say_it_took_over_from_itself, _TAKEOVER),
     broken("tell of a takeover that was none", say_it_took_over_when_woken, _TAKEOVER),
     broken("take the living for dead", take_the_living_for_dead, _TAKEOVER),
-    broken("sleep on", sleep_on, "who_slept_and_was_replaced_lets_go"),
+    broken("sleep on", sleep_on, "who_slept_and_was_replaced_lets_go", 60),
+    broken("trust an old word", trust_an_old_word, "who_slept_and_was_replaced_calls_nothing", 60),
     broken("leave strays alone", leave_strays_alone, "an_end_leaves_nothing_running"),
     broken("close without a word", close_without_a_word, "who_lets_go_leaves_nothing_running"),
     broken("forget what is held here", forget_what_is_held_here, "everything_ends_once_nothing_breaks", 60),

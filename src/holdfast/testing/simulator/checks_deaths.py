@@ -107,6 +107,19 @@ def who_slept_and_was_replaced_lets_go(case: Case) -> Iterator[str]:
                     yield f"{execution_id} {path}: {call.phase} {later_us} µs after {call.process} woke up"
 
 
+def who_slept_and_was_replaced_calls_nothing(case: Case) -> Iterator[str]:
+    """Also not if it wakes up to hear that its intent is on disk: that is an old word. Reads may be called."""
+    naps = naps_of(case.played.history.of(Fault))
+    for (execution_id, path), calls in case.told.calls.items():
+        story = case.told.stories[execution_id]
+        for call in calls:
+            if call.phase != "called" or call.effect == "read" or story.holder(call.at_us) == call.process:
+                continue
+            for since_us, until_us in naps.get(call.process, ()):
+                if call.at_us >= until_us and was_replaced(story, call.process, since_us, until_us):
+                    yield f"{execution_id} {path}: {call.process} called {call.tool} after it had been replaced"
+
+
 def naps_of(faults: list[Fault]) -> dict[str, list[tuple[int, int]]]:
     """From when to when each process stood still; short stops are like any other moment without a turn."""
     naps: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -134,4 +147,5 @@ CHECKS: tuple[Check, ...] = (
     what_was_lost_with_its_process_is_called_so,
     who_lets_go_leaves_nothing_running,
     who_slept_and_was_replaced_lets_go,
+    who_slept_and_was_replaced_calls_nothing,
 )

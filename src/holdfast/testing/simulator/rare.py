@@ -52,11 +52,16 @@ def _nap(seed: int, number: int, hosts: int) -> Iterator[Breakage]:
 
 
 def _busy_before(nap: Breakage, seed: int, first: int, hosts: int) -> Iterator[Task]:
-    """One call each: where nothing else is written, only a look at the journal tells a sleeper what it has missed."""
+    """One call each: where nothing else is written, only a look at the journal tells a sleeper what it has missed.
+
+    Some have begun a while ago; some are only just writing down what they are about to do.
+    """
     dice = Random(f"{seed}/busy")
-    for number in range(first, first + 5 * hosts, hosts):  # the machines take turns, and these are for one of them
+    leads_s = (0.3, 0.3, 0.012, 0.012, 0.012)
+    for place, lead_s in enumerate(leads_s):
         script = [["call", dice.choice(TOOLS), 0, "fail"]]
-        yield Task(number=number, at_s=max(0.0, nap.at_s - 0.3 * dice.random()), script=script)
+        at_s = max(0.0, nap.at_s - lead_s * dice.random())
+        yield Task(number=first + place * hosts, at_s=at_s, script=script)  # machines take turns: these are for one
 
 
 def _moving_family(seed: int, number: int, moves: tuple[Breakage, ...]) -> Iterator[Task]:
