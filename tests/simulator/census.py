@@ -11,8 +11,9 @@ from itertools import product
 from typing import NamedTuple
 
 from holdfast.core import events as ev
-from holdfast.journal.store import Entry
+from holdfast.journal.store import Entry, NewExecution
 from holdfast.testing.simulator import Played, draw, play
+from holdfast.testing.simulator.checks_deaths import naps_of, was_replaced
 from holdfast.testing.simulator.history import (
     AnyLine,
     Called,
@@ -23,6 +24,7 @@ from holdfast.testing.simulator.history import (
     Held,
     LeftAlone,
     Reopened,
+    Wiped,
 )
 from holdfast.testing.simulator.scenario import FAULTS, MONEY_VERB, VERBS
 from holdfast.testing.simulator.visits import AFTER_EFFECT, STRANGE, WITHOUT_EFFECT
@@ -55,6 +57,14 @@ _OTHERS = (
     "a copy was made from a file",
     "something restored was held",
     "something held was let go",
+    "everything moved, and came back from files",
+    "something imported was held",
+    "a child's end was lost on its way, and told again",
+    "a stop was lost on its way, and told again",
+    "a program ended before a step that it had begun",
+    "an attempt was lost with its process",
+    "a running execution was taken over",
+    "somebody slept through its replacement",
 )
 
 
@@ -70,7 +80,7 @@ def expected() -> frozenset[str]:
         *(f"fate {ending}" for ending in ("ok", *WITHOUT_EFFECT, *AFTER_EFFECT, *STRANGE)),
         *(f"tool {name}" for name in EFFECTS),
         *(f"verified {verdict}" for verdict in ("Happened", "DidNotHappen", "Unknown")),
-        *(f"breakage {kind}" for kind in (*FAULTS, "restored")),
+        *(f"breakage {kind}" for kind in (*FAULTS, "restored", "moved")),
         *(f"{verb} applied" for verb in (*VERBS, MONEY_VERB)),
         *(f"{verb} turned down" for verb in (*VERBS, MONEY_VERB) if verb != "retry"),  # which is no command
         *(f"{remedy} for a {kind}" for remedy, kind in product(REMEDIES, ("doubt", "correction"))),
@@ -93,6 +103,9 @@ def reached(played: Played) -> Iterator[str]:
         yield from _in_line(line)
     told = testify(played.history)
     yield from _in_commands(told)
+    for process, naps in naps_of(played.history.of(Fault)).items():
+        if any(was_replaced(story, process, *nap) for story in told.stories.values() for nap in naps):
+            yield "somebody slept through its replacement"
     for story in told.stories.values():
         yield from _in_journal(story)
 
@@ -112,14 +125,27 @@ def _in_line(line: AnyLine) -> Iterator[str]:
             writes = zip(line.writes, line.results, strict=True)
             if any(isinstance(write, Entry) and not result.ok for write, result in writes):
                 yield "a write came too late and was refused"
+            yield from _in_imports(line)
         case Deleted():
             yield "something was deleted" if line.execution_ids else "something was wanted to be deleted and stayed"
         case Held() if line.execution_ids:
             yield "something restored was held" if line.why else "something held was let go"
+        case Wiped() if line.execution_ids:
+            yield "everything moved, and came back from files"
         case LeftAlone():
             yield "everybody was left alone"
         case _:
             pass
+
+
+def _in_imports(line: Committed) -> Iterator[str]:
+    created = [new for write in line.writes if isinstance(write, NewExecution) for new in (write, *write.family)]
+    for new in created:
+        if new.head.held:
+            yield "something imported was held"
+        for command in new.posts:
+            what = {"child_ended": "a child's end", "stop": "a stop"}[command.verb]
+            yield f"{what} was lost on its way, and told again"
 
 
 def _in_call(line: Called) -> Iterator[str]:
@@ -146,6 +172,15 @@ def _in_journal(story: Story) -> Iterator[str]:
         yield f"{event.remedy} for a {asked[event.request_id]}"
     if story.created.forked_from is not None:
         yield "a copy was made from a file" if story.created.hold else "retry applied"
+    if any(event.lost for _, event in story.events(ev.StepInterrupted)):
+        yield "an attempt was lost with its process"
+    if story.events(ev.TaskRecovered):
+        yield "a running execution was taken over"
+    ended = {event.path for _, event in story.events(ev.StepCompleted, ev.StepFailed, ev.StepSkipped)}
+    if story.end() and any(
+        "behind" in event.path and event.path not in ended for _, event in story.events(ev.StepStarted)
+    ):
+        yield "a program ended before a step that it had begun"
     if story.was_deleted and story.deleted_us is None:
         yield "something deleted was brought back"
     started: dict[str, ev.StepStarted] = {}

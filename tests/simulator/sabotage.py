@@ -26,6 +26,7 @@ from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Claim, Entry, Head, NewExecution, Written
 from holdfast.journal.writer import Batch, Writer
 from holdfast.testing.simulator.disk import SimulatedLiveness
+from simulator.sabotage_deaths import DEATH_SABOTEURS
 from simulator.sabotage_journals import JOURNAL_SABOTEURS
 from simulator.sabotage_keeping import KEEPING_SABOTEURS
 from simulator.sabotage_money import MONEY_SABOTEURS
@@ -239,7 +240,7 @@ SABOTEURS = (
         "tell before it is durable",
         tell_too_early,
         _by("intents_are_durable_before_effects", "results_are_durable_before_they_are_told"),
-        10,
+        20,
     ),
     Saboteur(
         "run a once step again after a crash",
@@ -272,4 +273,5 @@ SABOTEURS = (
     *MONEY_SABOTEURS,
     *JOURNAL_SABOTEURS,
     *KEEPING_SABOTEURS,
+    *DEATH_SABOTEURS,
 )

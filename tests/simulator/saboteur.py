@@ -36,7 +36,10 @@ def broken(what: str, breaks: Callable[[], Broken], noticed_by: str, within: int
 
 
 class Caught(NamedTuple):
-    """How many seeds it took until every check had noticed it, and which ones never did."""
+    """How many seeds it took until every check had noticed it, and which ones never did.
+
+    A check that stumbles over what is broken has not noticed it.
+    """
 
     seeds: int
     missed_by: frozenset[str]
@@ -47,7 +50,7 @@ def caught(saboteur: Saboteur, first: int = 0) -> Caught:
     for number, seed in enumerate(range(first, first + saboteur.within), start=1):
         with saboteur.breaks():
             violations = judge(play(draw(seed), saboteur.store))
-        missed_by -= {violation.check for violation in violations}
+        missed_by -= {violation.check for violation in violations if violation.is_verdict}
         if not missed_by:
             return Caught(number, missed_by)
     return Caught(saboteur.within, missed_by)

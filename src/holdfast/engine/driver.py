@@ -16,12 +16,13 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.commands import Command, close_attempts
-from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, StepFailed, Suspended
+from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, NotFound, StepFailed, Suspended
 from holdfast.core.execution import Execution, Step
 from holdfast.core.failure import Failure, describe
 from holdfast.engine.budgeting import Purse
 from holdfast.engine.checkpointing import Checkpointing
 from holdfast.engine.family import apply_command, told_at_end
+from holdfast.engine.leftovers import running_attempts, told_as_lost
 from holdfast.engine.program import Program
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.services import Services
@@ -40,6 +41,7 @@ class Driver:
         self.services = services
         self.log = log
         self.state: Execution = log.state
+        self._left = running_attempts(log.state)
         self.problem: HoldfastError | None = None
         self.cause: Cause | None = None
         self._program = program
@@ -125,11 +127,14 @@ class Driver:
             _, running = await asyncio.wait(strays, timeout=self.services.limits.interrupt_grace_s)
             for task in running:
                 self.services.leave_behind(task)
-        cut = close_attempts(self.state, self.now_us(), "its program ended while it ran")
+        cut = self._cut_off("its program ended while it ran")
         if cut and self.log.error is None:
             self.append(*cut)
         if self._checkpoints is not None:
             await self._checkpoints.settle()  # what it saved is journaled before its end
+
+    def _cut_off(self, why: str) -> list[ev.Event]:
+        return told_as_lost(close_attempts(self.state, self.now_us(), why), self._left)
 
     def _end(self, event: ev.TaskCompleted | ev.TaskError) -> None:
         self.append(event, posts=told_at_end(self.state, event), release=True)
@@ -218,6 +223,19 @@ class Driver:
         except JournalError:
             raise Suspended from None
 
+    async def compare(self) -> None:
+        """Look whether this is still ours to drive; whoever was replaced lets go, and begins nothing more."""
+        try:
+            head = await self.services.store.head(self.state.id)
+        except NotFound:
+            head = None  # ended by somebody else, and deleted since
+        except JournalError as error:
+            self._stop_for(error, "lost")
+            raise Suspended from None
+        self.log.compare(head)
+        if self.log.error is not None:
+            raise Suspended
+
     async def recorded_start(self, path: str) -> ev.StepStarted | None:
         """The first attempt of a step, looked up in the journal; waits have none."""
         for _, event in await read_events(self.services.store, self.state.id, 0):
@@ -269,7 +287,7 @@ class Driver:
 
     def _apply(self, command: Command) -> None:
         if not self.log.error:
-            apply_command(self.services, self.log, command, self.now_us())
+            apply_command(self.services, self.log, command, self.now_us(), self._left)
             self._pulse.commanded(command.verb)
             self._tell_extended()
             self.purse.look()
@@ -281,7 +299,7 @@ class Driver:
         """Interrupt or stop: cancel what runs, give it time to tidy up, then record what is known."""
         await self._cancel_program()
         if self.log.error is None:
-            apply_command(self.services, self.log, command, self.now_us())
+            apply_command(self.services, self.log, command, self.now_us(), self._left)
             if self._checkpoints is not None:
                 await self._checkpoints.rest()
         if self.log.error is None:
@@ -296,7 +314,7 @@ class Driver:
         await self._pulse.drain(self.services.limits.drain_s)
         await self._cancel_program()
         if self.log.error is None:
-            cut = close_attempts(self.state, self.now_us(), "the engine was closed while it ran")
+            cut = self._cut_off("the engine was closed while it ran")
             self.log.append(*cut, release=True, wake=self._pulse.wake_wanted)
         self._over.set()
 

@@ -10,12 +10,16 @@ from msgspec import Raw
 from holdfast.core import events as ev
 from holdfast.core.commands import PASSED_DOWN, Answer, Command, Ruling, encode_arguments, internal_id, rule
 from holdfast.core.execution import Execution
+from holdfast.engine.leftovers import Attempts, running_attempts, told_as_lost
 from holdfast.engine.services import Services
 from holdfast.journal.log import Log
 
 
-def apply_command(services: Services, log: Log, command: Command, at: int) -> Answer:
-    """Rule on a command and journal events, answer and passing-down in one transaction."""
+def apply_command(services: Services, log: Log, command: Command, at: int, left: Attempts | None = None) -> Answer:
+    """Rule on a command and journal events, answer and passing-down in one transaction.
+
+    `left` is what ran when its driver took it up; where nobody drives, that is all that runs.
+    """
     objection = services.objection(log.state, command)
     ruling = Ruling(outcome="refused", text=objection) if objection else rule(log.state, command, at)
     seq = log.state.seq + len(ruling.events) if ruling.events else 0
@@ -28,7 +32,8 @@ def apply_command(services: Services, log: Log, command: Command, at: int) -> An
             posts.extend(end_of_child(log.state, event))
         elif isinstance(event, ev.BudgetRaised):
             posts.extend(raise_parent(log.state, command, event))
-    log.append(*ruling.events, answers=[answer], posts=posts)
+    told = told_as_lost(ruling.events, running_attempts(log.state) if left is None else left)
+    log.append(*told, answers=[answer], posts=posts)
     return answer
 
 

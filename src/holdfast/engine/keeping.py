@@ -19,13 +19,13 @@ from holdfast.engine.inbox import Commander
 from holdfast.engine.ownership import take
 from holdfast.engine.services import Services
 from holdfast.engine.slots import Slot, Slots
+from holdfast.engine.standing import STOOD_STILL_S
 from holdfast.engine.tidying import Tidier
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.store import ASKED, PENDING_PAGE, Head, Microseconds
 
 SWEEP_MAX = 200  # executions taken up in one sweep
 CLOCK_JUMP_S = 1.0  # between two looks: more is no rounding
-STOOD_STILL_S = 1.0  # between two looks: as long as the shortest sensible lease
 STRAYS_S = 10.0  # how often it is looked, without being asked, for what is held here on disk and not driven
 PROBLEMS_KEPT = 10_000
 
@@ -69,6 +69,7 @@ class Keeper:
         self._strays_looked = float("-inf")
         self._clock_ahead_s = float("inf")
         self._looked_at_s = float("inf")
+        self._stood_still = False
         self._look_now = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         kept = services.retention if recover == "all" else None
@@ -189,14 +190,15 @@ class Keeper:
     async def _mind_a_sleep(self) -> None:
         """Who stood still for long may have been replaced, and must not work on until a write is refused."""
         now_s = self._services.clock.now_us() / 1e6
-        stood_still = now_s - self._looked_at_s > STOOD_STILL_S
+        self._stood_still = self._stood_still or now_s - self._looked_at_s > STOOD_STILL_S
         self._looked_at_s = now_s
-        for driver in list(self.drivers.values()) if stood_still else ():
+        for driver in list(self.drivers.values()) if self._stood_still else ():
             try:
                 head = await self._services.store.head(driver.state.id)
             except NotFound:
                 head = None  # ended by somebody else, and deleted since
             driver.log.compare(head)
+        self._stood_still = False  # only now: a store that cannot be read yet is asked again at the next look
 
     async def _deliver(self) -> None:
         if not self.drivers:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast.core import events as ev
 from holdfast.core.commands import Command, encode_arguments, internal_id
 from holdfast.core.errors import NotFound, ResumeMismatch, StoreCorrupted
@@ -59,12 +61,18 @@ async def claim(services: Services, head: Head, *, to_drive: bool) -> Log | None
     return services.open_log(state, chain, written.epoch)
 
 
+def as_claimed(head: Head, log: Log) -> Head:
+    """As it was left by whoever it was claimed from: he may have moved it since somebody looked at it."""
+    return msgspec.structs.replace(head, status=log.state.status)
+
+
 async def take(services: Services, head: Head) -> Taken | None:
     """Claim an execution to drive it. `program` is None if, after its commands, there is nothing to drive."""
     _, _, program = await look(services, head.id)
     log = await claim(services, head, to_drive=True)
     if log is None:
         return None
+    head = as_claimed(head, log)
     quiet = await attend(services, log)
     if is_moved(services, log, head, quiet):
         mark_started(services, log, head)

@@ -22,6 +22,7 @@ from holdfast.engine.breaker import Breaker
 from holdfast.engine.budgeting import bill, bill_of_cut, nothing_spent
 from holdfast.engine.failing import after_failure
 from holdfast.engine.gates import cache_s, enter, to_cache
+from holdfast.engine.standing import Standing
 from holdfast.engine.work import Work
 from holdfast.tools.bugs import place_of_bug, trace_of
 from holdfast.tools.call import Call, HeldBack
@@ -140,8 +141,12 @@ def _completed(  # noqa: PLR0917, PLR0913 -- made for every attempt: each keywor
 
 
 async def _durable(work: Work, number: int, started_at: int, tool: Tool[..., Any]) -> None:
+    run = work.run
+    standing = Standing(run.services, run.loop_time())
     try:
-        await work.run.durable()
+        await run.durable()
+        while standing.stood_still(run.loop_time()):
+            await run.compare()  # it may be long since that was written, and another may have made of it what it could
     except asyncio.CancelledError:
         if work.run.cause is None and work.run.log.error is None:
             _interrupted(work, number, started_at, nothing_spent(tool))  # whatever its effect: it was never called

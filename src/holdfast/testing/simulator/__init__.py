@@ -3,6 +3,7 @@
     scenario  what will happen, drawn from a seed          programs  random plans and functions
     play      war, peace, and the history they leave       hosts, processes, disk, world: what is simulated
     verdict   every check on that history                  witness, checks_*: how they look at it
+    rare      what is added so that rare things happen
     shrink    the smallest scenario that still fails
 
 `python -m holdfast.testing.simulator --seed 7` plays one history and tells it.
@@ -11,7 +12,8 @@
 from __future__ import annotations
 
 from holdfast.testing.simulator.play import Played, play
-from holdfast.testing.simulator.scenario import Scenario, draw
+from holdfast.testing.simulator.rare import draw
+from holdfast.testing.simulator.scenario import Scenario
 from holdfast.testing.simulator.shrink import shrink
 from holdfast.testing.simulator.verdict import Violation, judge
 

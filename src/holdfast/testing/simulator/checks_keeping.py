@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from holdfast.core import events as ev
 from holdfast.journal.bundle import wanted_blobs
 from holdfast.testing.simulator.case import Case, Check
-from holdfast.testing.simulator.history import Called, Held, Ordered
-from holdfast.testing.simulator.witness import COMES_BACK, Story
+from holdfast.testing.simulator.history import Called, Copied, Held, Ordered
+from holdfast.testing.simulator.witness import COMES_BACK, MADE_OF, Story
 
 
 def deleting_takes_nothing_that_has_not_ended(case: Case) -> Iterator[str]:
@@ -33,7 +33,8 @@ def _origin(story: Story) -> str:
 def _lives(story: Story, at_us: int) -> bool:
     """Whether it was there, and not over."""
     end = story.end()
-    return story.facts[0].at_us < at_us and (end is None or end.at_us > at_us)
+    is_there = story.facts[0].at_us < at_us and not story.is_away(at_us)
+    return is_there and (end is None or end.at_us > at_us)
 
 
 def what_was_deleted_does_not_come_back(case: Case) -> Iterator[str]:
@@ -48,6 +49,12 @@ def what_was_deleted_does_not_come_back(case: Case) -> Iterator[str]:
             yield f"{command.id} ({command.verb}) waits for ever: {command.execution_id} was deleted"
 
 
+def a_retry_is_made_of_what_is_there(case: Case) -> Iterator[str]:
+    """Who is run again is there when that becomes durable, even if somebody deletes it at the same moment."""
+    for story in case.told.stories.values():
+        yield from (f"{story.id}: {text}" for name, text in story.wrongs if name == MADE_OF)
+
+
 def what_others_refer_to_stays(case: Case) -> Iterator[str]:
     """Every large value that a journal refers to is there, whoever wrote it first, and whoever was deleted since."""
     kept = case.played.store.all_blobs()
@@ -58,7 +65,7 @@ def what_others_refer_to_stays(case: Case) -> Iterator[str]:
 
 
 def nobody_drives_what_is_held(case: Case) -> Iterator[str]:
-    """What came out of a backup is claimed by no driver, and no tool is called for it, before a person says so."""
+    """What came from a backup or a file is claimed by no driver, and no tool called for it, before a person says so."""
     stories = case.told.stories
     for story in stories.values():
         wrongs = (text for name, text in story.wrongs if name == "nobody_drives_what_is_held")
@@ -83,8 +90,9 @@ def _family(case: Case, execution_id: str) -> Iterator[str]:
 
 def what_is_handed_in_on_hold_begins_when_a_person_says_so(case: Case) -> Iterator[str]:
     """Also a copy that was made from a file: its history is there, and nothing is added to it before a resume."""
+    copies = {line.execution_id for line in case.played.history.of(Copied)}
     for story in case.told.stories.values():
-        if story.created.hold:
+        if story.created.hold or story.id in copies:
             resumed = min((fact.seq for fact, _ in story.events(ev.TaskResumed)), default=len(story.facts) + 1)
             for fact, event in story.events(ev.TaskStarted, ev.StepStarted):
                 if story.born < fact.seq < resumed:
@@ -94,6 +102,7 @@ def what_is_handed_in_on_hold_begins_when_a_person_says_so(case: Case) -> Iterat
 CHECKS: tuple[Check, ...] = (
     deleting_takes_nothing_that_has_not_ended,
     what_was_deleted_does_not_come_back,
+    a_retry_is_made_of_what_is_there,
     what_others_refer_to_stays,
     nobody_drives_what_is_held,
     what_is_handed_in_on_hold_begins_when_a_person_says_so,

@@ -59,7 +59,7 @@ def what_can_go_on_does_without_a_person(case: Case) -> Iterator[str]:
             continue  # somebody may be about to take it up
         for story in case.told.stories.values():
             facts = [fact for fact in story.facts if fact.at_us <= line.at_us]
-            if story.is_held(line.at_us):
+            if story.is_held(line.at_us) or story.is_away(line.at_us):
                 continue
             if facts and facts[-1].at_us < line.at_us - IDLE_US and not story.head.concurrency_key:
                 why = _could_move(case, story, facts, line.at_us)
@@ -140,10 +140,24 @@ def what_is_said_to_a_parent_reaches_its_children(case: Case) -> Iterator[str]:
                     pass
 
 
+def who_takes_up_a_child_knows_of_its_parents_end(case: Case) -> Iterator[str]:
+    """A parent that was stopped, or failed, takes its children with it: whoever takes one up later begins nothing."""
+    for story in case.told.stories.values():
+        parent = case.told.stories.get(story.head.parent_id)
+        end = parent.end() if parent is not None else None
+        if end is None or isinstance(end.event, ev.TaskCompleted):
+            continue
+        for fact, event in story.events(ev.StepStarted):
+            hold = story.hold_of(fact)
+            if hold is not None and hold.from_us > end.at_us:
+                yield f"{story.id} {event.path}: event {fact.seq} begins it, and its parent has ended with {end.seq}"
+
+
 CHECKS: tuple[Check, ...] = (
     every_history_comes_to_an_end,
     everything_ends_once_nothing_breaks,
     what_can_go_on_does_without_a_person,
     each_status_is_entered_by_one_kind_of_event,
     what_is_said_to_a_parent_reaches_its_children,
+    who_takes_up_a_child_knows_of_its_parents_end,
 )

@@ -99,6 +99,9 @@ def every_command_gets_one_answer(case: Case) -> Iterator[str]:
         answers = told.answers.get(line.command_id, [])
         if not answers or answers[0][0] > line.at_us:
             yield f"{line.command_id} was told {line.answer.outcome} before that was durable"
+        elif told.stories[line.execution_id].was_deleted:  # its answers went with it; asked again, it answered again
+            if all(answer != line.answer for _, answer in answers):
+                yield f"{line.command_id} was told {line.answer}, which was never recorded"
         elif answers[0][1] != line.answer:
             yield f"{line.command_id} was told {line.answer}, recorded was {answers[0][1]}"
 

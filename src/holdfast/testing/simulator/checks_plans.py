@@ -25,9 +25,11 @@ def _ends(story: Story) -> dict[str, int]:
 
 
 def a_step_begins_after_what_it_needs(case: Case) -> Iterator[str]:
-    """No step of a plan begins before every step it needs has ended, nor a last step before all others have."""
+    """No step of a plan begins before every step it needs has ended, and well, if that was critical; nor a last step
+    before all others have.
+    """
     for story, wish in _plans(case):
-        ends = _ends(story)
+        ends, failed = _ends(story), {wanted.path for wanted in _critical_failures(story, wish)}
         seen: set[str] = set()
         for fact, event in story.events(*_BEGUN):
             wanted = wish.of(event.path)
@@ -38,6 +40,8 @@ def a_step_begins_after_what_it_needs(case: Case) -> Iterator[str]:
             late = [need for need in needs if ends.get(need, fact.seq) >= fact.seq]
             if late:
                 yield f"{story.id} {event.path}: began with event {fact.seq}, before {', '.join(late)} had ended"
+            if bad := sorted(failed.intersection(wanted.needs)):
+                yield f"{story.id} {event.path}: began with event {fact.seq}, though {', '.join(bad)} failed"
 
 
 def _before(wish: Wish, wanted: Wanted) -> list[str]:

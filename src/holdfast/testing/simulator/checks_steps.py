@@ -116,10 +116,16 @@ def nothing_begins_while_held(case: Case) -> Iterator[str]:
 
 
 def recorded_outputs_are_what_tools_answered(case: Case) -> Iterator[str]:
-    """The output in the journal is the one that the tool gave in that very attempt."""
+    """The output in the journal is the one that the tool gave in that very attempt, the first if it gave two; what
+    came by another way is recorded as what that way brought.
+    """
     for story in case.told.stories.values():
         for fact, event in story.events(ev.StepCompleted):
             calls = case.told.calls.get((story.id, event.path), [])
+            if event.by == "tool" and fact.seq > story.born:
+                brought = [call.output for call in calls if call.phase == "delivered"]
+                if case.value(event.output) not in brought:
+                    yield f"{story.id} {event.path}: event {fact.seq} records what no tool has delivered"
             if event.by or event.cached or not calls:
                 continue
             answers = [call.output for call in calls if call.phase == "answered" and call.attempt == event.attempt]

@@ -52,6 +52,7 @@ class SimulatedStore:
         self._dice = dice
         self._loop = asyncio.get_running_loop()
         self.weather = FAIR
+        self.is_gone = False  # and another one has taken its place: what was still on its way arrives nowhere
 
     # ---- writing ------------------------------------------------------------------------------------------------
 
@@ -82,7 +83,8 @@ class SimulatedStore:
         self._history.write(line)
 
     def _arrive_late(self, writes: list[Write]) -> None:
-        self._loop.create_task(self._write_late(writes))
+        if not self.is_gone:
+            self._loop.create_task(self._write_late(writes))
 
     async def _write_late(self, writes: list[Write]) -> None:
         results = await self._shared.commit(writes)
@@ -204,6 +206,10 @@ class SimulatedLiveness:
         self._noticed_after_s = dice.random() * slow_s
         self._died_s: float | None = None
         self.is_deposed = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive
 
     def register(self, driver: str) -> None:
         self._everybody[driver] = self

@@ -37,8 +37,20 @@ class Deleted(Line, tag="deleted"):
     wanted: list[str]
 
 
+class Wiped(Line, tag="wiped"):
+    """The store that had these is gone, and with it all that was said to them; they are left in files."""
+
+    execution_ids: list[str]
+
+
 class Filed(Line, tag="filed"):
     """Somebody begins to write an execution into a file; what it does from now on need not be known there."""
+
+    execution_id: str
+
+
+class Copied(Line, tag="copied"):
+    """A file was imported under a new id."""
 
     execution_id: str
 
@@ -154,8 +166,8 @@ class Trouble(Line, tag="trouble"):
 
 
 AnyLine = (
-    Committed | Deleted | Filed | Held | Reopened | Called | Saw | Watched | Ordered | HandedIn | Returned
-    | Fault | ClockSet | LeftAlone | CutShort | Trouble
+    Committed | Deleted | Wiped | Filed | Copied | Held | Reopened | Called | Saw | Watched | Ordered | HandedIn
+    | Returned | Fault | ClockSet | LeftAlone | CutShort | Trouble
 )  # fmt: skip
 
 

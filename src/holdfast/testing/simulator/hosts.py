@@ -32,6 +32,11 @@ class Common:
         self.world = World(str(scenario.seed), scenario.trouble, self.history)
         self.liveness: dict[str, SimulatedLiveness] = {}
         self.processes: list[Process] = []
+        self.stores: list[SimulatedStore] = []
+
+    def is_gone(self, driver: str) -> bool:
+        """Whether the process behind this name is dead, whoever has noticed."""
+        return driver in self.liveness and not self.liveness[driver].is_alive
 
     def now_us(self) -> int:
         return round(self.loop.time() * 1e6)
@@ -60,6 +65,7 @@ class Host:
         self.process.when_killed = self._down
         common.processes.append(self.process)
         self.store = SimulatedStore(common.shared, self.process, common.history, dice)
+        common.stores.append(self.store)
         self.liveness = SimulatedLiveness(common.liveness, self.process, dice, common.scenario.death_noticed_s)
         self.died = asyncio.Event()
         self.is_up = False

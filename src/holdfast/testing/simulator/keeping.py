@@ -11,9 +11,9 @@ from contextlib import aclosing
 from holdfast.core.lifecycle import ENDS
 from holdfast.journal.store import Head, Query
 from holdfast.journal.tidying import prune, remove_files
-from holdfast.testing.simulator.history import Filed, Ordered
+from holdfast.testing.simulator.history import Copied, Filed, Ordered
 from holdfast.testing.simulator.hosts import Common, Host
-from holdfast.testing.simulator.people import People
+from holdfast.testing.simulator.people import People, roots
 from holdfast.testing.simulator.scenario import Order
 
 AWAY_S = 1.0  # how long something is put away
@@ -31,6 +31,8 @@ class Keeping:
         heads = await self._common.shared.heads(Query(limit=1000))
         ended = [head for head in heads if head.status in ENDS]
         choice = ended if ended and order.whom else heads  # now and then somebody wants to be rid of what lives
+        if order.among == "roots":
+            choice = roots(ended)
         host = self._hosts[order.number % len(self._hosts)]
         if not choice or not host.is_up:
             return
@@ -38,7 +40,7 @@ class Keeping:
         origins = {head.forked_from for head in heads}
         shared = [head for head in ended if head.parent_id or head.id in origins]  # with whom others have values
         match order.verb:
-            case "delete" if shared and order.whom % 2:
+            case "delete" if not order.among and shared and order.whom % 2:
                 await self._delete(shared[order.whom % len(shared)], host)
             case "delete":
                 await self._delete(whom, host)
@@ -95,6 +97,8 @@ class Keeping:
             self._common.history.write(line)
             restored = await host.engine.restore(await host.engine.export(whom.id), as_new=True)
             self._common.world.titles[restored.id] = f"{whom.title} copied"
+            line = Copied(at_us=self._common.now_us(), process=host.process.name, execution_id=restored.id)
+            self._common.history.write(line)
             return True
 
         await self._people.on(host, copy)

@@ -13,7 +13,7 @@ from multiprocessing import connection, get_context
 from typing import Any, NamedTuple
 
 from holdfast.testing.simulator.play import play
-from holdfast.testing.simulator.scenario import draw
+from holdfast.testing.simulator.rare import draw
 from holdfast.testing.simulator.verdict import judge
 
 SEED_LIMIT_S = 120.0  # for one history, which takes a tenth of a second; a busy machine may need some of the rest

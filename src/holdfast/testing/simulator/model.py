@@ -94,7 +94,7 @@ def _script(script: list[list[Any]], scope: str) -> Iterator[Wanted]:
     for number, (kind, *rest) in enumerate(script):
         path = f"{scope}{kind}{number}"
         match kind:
-            case "call":
+            case "call" | "behind":
                 yield Wanted(path=path, tool=rest[0], retries=rest[1] or None)
             case "sleep":
                 yield Wanted(path=path, wait_s=rest[0])

@@ -140,9 +140,16 @@ class People:
         heads = await self._common.shared.heads(Query(limit=1000))
         ended = [head for head in heads if head.status in ENDS]
         living = [head for head in heads if head.status not in ENDS]
+        if order.among == "roots":
+            ended = roots(ended)
         if order.verb == "retry":
             return await self._retry(ended[order.whom % len(ended)], order) if ended else None
         choice = living if living and order.whom else heads  # now and then somebody commands what is over
+        if order.among == "parents":
+            parents = {head.parent_id for head in living}
+            choice = [head for head in living if head.id in parents]
+        elif order.among == "orphans":
+            choice = [head for head in living if self._common.is_gone(head.driver)]
         if not choice:
             return None
         whom = choice[order.whom % len(choice)]
@@ -249,6 +256,11 @@ class People:
 
     def trouble(self, text: str) -> None:
         self._write(Trouble(at_us=self._now_us(), process="", text=text))
+
+
+def roots(heads: list[Head]) -> list[Head]:
+    """Those that are nobody's child, and not made from another."""
+    return [head for head in heads if not head.parent_id and not head.forked_from]
 
 
 async def _arguments(engine: Engine, execution_id: str, verb: str, dice: Random) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from holdfast.journal.store import Head, Query
 from holdfast.testing.simulator.history import ClockSet, CutShort, Held, History, LeftAlone
 from holdfast.testing.simulator.hosts import Common, Host
 from holdfast.testing.simulator.keeping import Keeping
+from holdfast.testing.simulator.moving import bring_back, lose_all_but_files, something_is_on_its_way
 from holdfast.testing.simulator.people import People
 from holdfast.testing.simulator.processes import SimulatedLoop
 from holdfast.testing.simulator.scenario import KEEPING_VERBS, WAR_S, Breakage, Order, Scenario, Task
@@ -130,6 +131,8 @@ class _Conductor:
                 await asyncio.gather(*(self._reboot(each, what.for_s) for each in self._hosts))
             case "restored":
                 await self._restore_all(what.for_s)
+            case "moved":
+                await self._move_all(what)
             case "close":
                 await self._restart(host, what.for_s)
             case "freeze" | "zombie":
@@ -162,6 +165,15 @@ class _Conductor:
         await self._shared.hold(held, why)
         self._common.history.write(Held(at_us=self._common.now_us(), process="", execution_ids=held, why=why))
         await asyncio.gather(*(self._reboot(each, after_s) for each in self._hosts))
+
+    async def _move_all(self, what: Breakage) -> None:
+        if what.awaits:
+            await something_is_on_its_way(self._common, what.awaits)
+        for each in self._hosts:
+            each.kill("moved")
+        files = await lose_all_but_files(self._common)
+        await asyncio.gather(*(self._reboot(each, what.for_s) for each in self._hosts))
+        await bring_back(self._people, files)
 
     async def _bad_weather(self, host: Host, what: Breakage) -> None:
         match what.kind:

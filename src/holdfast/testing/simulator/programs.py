@@ -4,6 +4,7 @@ interpret a random script, so that one registered function stands for all of the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
@@ -139,6 +140,22 @@ def _operation(dice: Random, depth: int) -> list[Any]:
             return [kind]
 
 
+def random_child(dice: Random) -> Script:
+    """Something short that takes a while and leaves a trace."""
+    begin = ["sleep", dice.choice((0.002, 0.5, 2, 4))]
+    return [begin, ["call", dice.choice(TOOLS), 1, "fail"], ["call", dice.choice(TOOLS), 0, "fail"]]
+
+
+def with_steps_left_behind(script: Script) -> Script:
+    """The same script, but now and then it does not wait for what it begins; drawn from it, as budgets are."""
+    dice = Random(f"left behind of {script}")
+    calls = [place for place, operation in enumerate(script) if operation[0] == "call"]
+    if not calls or dice.random() > 0.35:
+        return script
+    place = dice.choice(calls)
+    return [*script[:place], ["behind", *script[place][1:]], *script[place + 1 :]]
+
+
 def player(see: See) -> Function[..., Any]:
     """The function `play`, as one process has it; `see` is told every outcome the program was given."""
 
@@ -157,6 +174,10 @@ async def _play(ctx: Context, script: Script, see: See) -> list[Any]:
 
 async def _perform(ctx: Context, name: str, kind: str, rest: list[Any], see: See) -> Any:
     match kind:
+        case "behind":
+            task = asyncio.ensure_future(_perform(ctx, name, "call", rest, see))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody asks for its outcome
+            return None
         case "call":
             retry = Retry(max=rest[1], first_s=0.05) if rest[1] else None
             policy = StepPolicy(timeout_s=TIME_LIMIT_S, retry=retry, on_error=rest[2])

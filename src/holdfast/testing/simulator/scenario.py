@@ -16,7 +16,7 @@ from holdfast.testing.simulator.programs import random_budget, random_plan, rand
 
 FaultKind = Literal[
     "kill", "power", "close", "freeze", "zombie", "depose",
-    "disk_fails", "disk_unsure", "disk_late", "disk_slow", "clock", "restored",
+    "disk_fails", "disk_unsure", "disk_late", "disk_slow", "clock", "restored", "moved",
 ]  # fmt: skip
 FAULTS: tuple[FaultKind, ...] = (
     "kill", "kill", "kill", "power", "close", "close", "freeze", "zombie", "depose",
@@ -28,7 +28,7 @@ VERBS = (
 )  # fmt: skip
 MONEY_VERB = "budget"
 KEEPING_VERBS = ("delete", "delete", "prune", "copy", "archive")  # with whole executions, and not by command
-DEATHS: tuple[FaultKind, ...] = ("kill", "power", "close", "restored")
+DEATHS: tuple[FaultKind, ...] = ("kill", "power", "close", "restored", "moved")
 WAR_S = 20.0  # how long things break; then there is peace
 
 
@@ -44,13 +44,18 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A command to the execution that stands at `whom` in the list; `twice` sends it from two processes."""
+    """A command to the execution that stands at `whom` in the list; `twice` sends it from two processes.
+
+    `among` narrows the list: to parents of a child that lives, to orphans, whose driver has died, or to roots that
+    nothing was made from.
+    """
 
     number: int
     at_s: float
     verb: str
     whom: int
     twice: bool = False
+    among: Literal["", "parents", "orphans", "roots"] = ""
 
 
 class Breakage(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +65,7 @@ class Breakage(msgspec.Struct, frozen=True, kw_only=True):
     turns: int = 1  # a killed process takes so many turns more: that is how it dies between any two awaits
     for_s: float = 1.0
     amount: float = 0.0
+    awaits: str = ""  # strikes when such a command is on its way from one execution to another
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +85,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return len(msgspec.json.encode(self))
 
 
-def draw(seed: int) -> Scenario:
+def draw_plain(seed: int) -> Scenario:
+    """Without what is added to it so that rare things happen."""
     dice = Random(seed)
     hosts = dice.randint(1, 3)
     tasks = tuple(_task(dice, number) for number in range(dice.randint(1, 5)))

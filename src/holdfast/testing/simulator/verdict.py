@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.testing.simulator import (
+    checks_deaths,
     checks_journal,
     checks_keeping,
     checks_moving,
@@ -24,6 +25,7 @@ from holdfast.testing.simulator.play import Played
 from holdfast.testing.simulator.witness import testify
 
 _ROOMS = (
+    checks_deaths,
     checks_journal,
     checks_steps,
     checks_once,
@@ -40,8 +42,11 @@ _OF_A_FRAGMENT = {_ENDS.__name__: _ENDS}  # of a history that was cut short, not
 
 
 class Violation(msgspec.Struct, frozen=True):
+    """`is_verdict` is False if the check itself stumbled: that is no history without fault, and proves no check."""
+
     check: str
     text: str
+    is_verdict: bool = True
 
     def __str__(self) -> str:
         return f"{self.check}: {self.text}"
@@ -50,11 +55,12 @@ class Violation(msgspec.Struct, frozen=True):
 def judge(played: Played) -> list[Violation]:
     case = Case(played, testify(played.history))
     checks = _OF_A_FRAGMENT if played.history.of(CutShort) else CHECKS
-    return [Violation(name, text) for name, check in checks.items() for text in _found(check, case)]
+    return [violation for name, check in checks.items() for violation in _found(name, check, case)]
 
 
-def _found(check: Check, case: Case) -> Iterator[str]:
+def _found(name: str, check: Check, case: Case) -> Iterator[Violation]:
     try:
-        yield from check(case)
+        for text in check(case):
+            yield Violation(name, text)
     except HoldfastError as error:
-        yield f"cannot even be checked: {error}"
+        yield Violation(name, f"cannot even be checked: {error}", is_verdict=False)

@@ -40,7 +40,8 @@ AFTER_EFFECT: dict[str, tuple[Tells, Callable[[], BaseException]]] = {
     "cancels_itself": ("unknown", asyncio.CancelledError),
 }
 # Tools that hang; that ignore their cancellation, or make another error of it; whose effect comes long after they were
-# cut off; that talk on after their answer; and that do their work, and answer, a second time.
+# cut off; that talk on after their answer; and that do their work a second time, and answer otherwise: a call returns
+# once, so their second answer comes by the one other way in, as every late answer does.
 STRANGE = ("hangs", "stubborn", "converts", "late", "lingers", "answers_twice")
 CERTAIN = ("misconfigured", "invalid", "bug")  # no attempt after these would end otherwise
 LATE_S = 2.5
@@ -99,7 +100,7 @@ def _answer(desk: Desk) -> Any:
     if ending == "answers_twice":
         asyncio.get_running_loop().create_task(_linger(desk))
         desk.happen_elsewhere(LATE_S)
-        desk.deliver_later(output)
+        desk.deliver_later(desk.second_answer())
     desk.note("answered", output)
     return output
 

@@ -14,10 +14,11 @@ from holdfast.core.commands import Answer, Command
 from holdfast.core.events import AnyEvent, Event, StepStarted, TaskCompleted, TaskCreated, TaskError, TaskStopped
 from holdfast.journal.codec import Row, Snapshot, decode
 from holdfast.journal.store import Claim, Entry, Head, NewExecution
-from holdfast.testing.simulator.history import Called, Committed, Deleted, Held, History
+from holdfast.testing.simulator.history import Called, Committed, Deleted, Held, History, Wiped
 
 E = TypeVar("E", bound=Event)
 COMES_BACK = "what_was_deleted_does_not_come_back"
+MADE_OF = "a_retry_is_made_of_what_is_there"
 TASK_ENDS = (TaskCompleted, TaskError, TaskStopped)
 
 
@@ -42,6 +43,10 @@ class Hold(msgspec.Struct):
     to_us: int | None = None
     to_drive: bool = True
     taken_over: bool = False
+    driver: str = ""  # the name under which the process drives
+    replaced: str = ""  # whom it took the execution from
+    after: int = 0  # the number of the last event before it
+    released: int | None = None  # the number of the event with which it let go
 
 
 class Story(msgspec.Struct):
@@ -58,7 +63,12 @@ class Story(msgspec.Struct):
     wrongs: list[tuple[str, str]] = []  # (check, what was wrong), noticed while writing down
     deleted_us: int | None = None  # since when it is gone
     was_deleted: bool = False  # then or before it was brought back
+    away: list[tuple[int, int]] = []  # from when to when it was not there, before it was brought back
     held: list[tuple[int, int | None]] = []  # from when to when nobody might drive it
+
+    def is_away(self, at_us: int) -> bool:
+        gone = self.deleted_us is not None and self.deleted_us <= at_us
+        return gone or any(since <= at_us < until for since, until in self.away)
 
     def is_held(self, at_us: int) -> bool:
         return any(since <= at_us and (until is None or at_us <= until) for since, until in self.held)
@@ -69,6 +79,11 @@ class Story(msgspec.Struct):
             if hold.from_us <= at_us and (hold.to_us is None or at_us <= hold.to_us):
                 return hold.process
         return ""
+
+    def hold_of(self, fact: Fact) -> Hold | None:
+        """Under which claim this was written; None for what it was created with."""
+        mine = (hold for hold in reversed(self.holds) if hold.epoch == fact.epoch and hold.after < fact.seq)
+        return next(mine, None)
 
     def events(self, *kinds: type[E]) -> list[tuple[Fact, E]]:
         """The events of these kinds, each with its fact."""
@@ -107,7 +122,7 @@ def testify(history: History) -> Testimony:
     told = Testimony()
     answers: dict[str, list[tuple[int, Answer]]] = defaultdict(list)
     for line in history.lines:
-        if isinstance(line, Deleted | Held):
+        if isinstance(line, Deleted | Held | Wiped):
             _kept(told, line)
         if not isinstance(line, Committed):
             continue
@@ -133,12 +148,16 @@ def testify(history: History) -> Testimony:
     return told
 
 
-def _kept(told: Testimony, line: Deleted | Held) -> None:
+def _kept(told: Testimony, line: Deleted | Held | Wiped) -> None:
     for story in (told.stories[execution_id] for execution_id in line.execution_ids):
         match line:
             case Deleted():
                 told.deletions.append((line, story.id))
                 story.deleted_us, story.was_deleted = line.at_us, True
+            case Wiped():
+                story.deleted_us, story.was_deleted = line.at_us, True
+                for hold in story.holds[-1:]:
+                    hold.to_us = hold.to_us or line.at_us
             case Held() if line.why:
                 story.held.append((line.at_us, None))
             case Held():
@@ -147,22 +166,29 @@ def _kept(told: Testimony, line: Deleted | Held) -> None:
 
 def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
     if new.head.id in told.stories:
-        _bring_back(told.stories[new.head.id], new)
+        _bring_back(told.stories[new.head.id], new, line)
         return
+    origin = told.stories.get(new.head.forked_from)
     story = Story(id=new.head.id, head=new.head, epoch=new.head.epoch, born=len(new.rows))
     told.stories[story.id] = story
     told.blobs.update(new.blobs)
     if new.head.driver:
-        story.holds.append(Hold(line.process, new.head.epoch, line.at_us))
+        hold = Hold(line.process, new.head.epoch, line.at_us, driver=new.head.driver, after=len(new.rows))
+        story.holds.append(hold)
     _write_down(story, new.rows, new.head.epoch, line)
+    if origin is not None and origin.deleted_us is not None and not story.created.hold:  # a file outlives its origin
+        story.wrongs.append((MADE_OF, f"it was made of {origin.id}, which had been deleted"))
 
 
-def _bring_back(story: Story, new: NewExecution) -> None:
-    """What was deleted may be imported again, with the very events that it had."""
+def _bring_back(story: Story, new: NewExecution, line: Committed) -> None:
+    """What was deleted may be imported again, with the very events that it had; what had not ended is held then."""
     if story.deleted_us is not None:
+        story.away.append((story.deleted_us, line.at_us))
         story.deleted_us, story.epoch = None, new.head.epoch
         if [fact.row for fact in story.facts] != new.rows:
             story.wrongs.append((COMES_BACK, "it was imported, and has other events than before"))
+        if story.end() is None:
+            story.held.append((line.at_us, None))
 
 
 def _check_there(story: Story, line: Committed, what: str) -> None:
@@ -180,7 +206,16 @@ def _claim(story: Story, claim: Claim, epoch: int, line: Committed) -> None:
     story.epoch = epoch
     if before is not None and before.to_us is None:
         before.to_us = line.at_us
-    hold = Hold(line.process, epoch, line.at_us, to_drive=claim.to_drive, taken_over=bool(claim.replacing))
+    hold = Hold(
+        line.process,
+        epoch,
+        line.at_us,
+        to_drive=claim.to_drive,
+        taken_over=bool(claim.replacing),
+        driver=claim.driver,
+        replaced=claim.replacing,
+        after=len(story.facts),
+    )
     story.holds.append(hold)
 
 
@@ -203,7 +238,7 @@ def _append(told: Testimony, entry: Entry, line: Committed) -> None:
         told.commands.setdefault(command.id, command)
         told.posted_us.setdefault(command.id, line.at_us)
     if entry.release and hold is not None:
-        hold.to_us = line.at_us
+        hold.to_us, hold.released = line.at_us, len(story.facts)
 
 
 def _write_down(story: Story, rows: list[Row], epoch: int, line: Committed) -> None:

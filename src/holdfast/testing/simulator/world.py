@@ -41,6 +41,7 @@ PRICES = {"put": 10_000, "thrifty": 20_000, "pay": 20_000, "pay_checked": 30_000
 _ENDINGS = (*WITHOUT_EFFECT, *AFTER_EFFECT, *STRANGE)
 _LIKELY = {"thrifty": ("short", "not_permitted") * 6, "pay": ("bug", "lost_answer") * 4}  # where it matters most
 DELIVERED_S = 3.0  # within which an answer comes by another way
+AGAIN = " again"
 BULKY = 9_000  # characters: more than an event holds itself
 
 Deliver = Callable[[Called], None]
@@ -214,6 +215,11 @@ class Desk:
         if self.tool == "listing":
             return [f"{number}.{item}" for item in range(3)]
         return number + "." * BULKY if self.fate.bulky else number
+
+    def second_answer(self) -> Any:
+        """Another one than the first, so that everybody can tell which of the two was believed; of the same type."""
+        answer = self.answer()
+        return [*answer, AGAIN] if isinstance(answer, list) else f"{answer}{AGAIN}"
 
     def _line(self, phase: Phase) -> Called:
         line = self._box.line(phase, self.tool, self._effect, self.call)
