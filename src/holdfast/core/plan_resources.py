@@ -20,13 +20,26 @@ from holdfast.core.resources import (
 from holdfast.core.suggest import describe_value
 
 KEYS = ("memory", "cpu", "processes", "open_files", "disk", "output")
+TOTAL = "total"
+TOTAL_KEYS = KEYS[:-1]  # what is printed is limited where it is read, for each command by itself
 _SHAPE = "a map such as {memory: 512MB, cpu: 60s, processes: 64, open_files: 256, disk: 100MB, output: 1MB}"
+_TOTAL_SHAPE = "a map such as {memory: 2GB, cpu: 10m, processes: 200, open_files: 2000, disk: 1GB}"
 
 
 def read_resources(fields: Fields) -> Resources | None:
-    """The key `resources` of a plan or a step; every mistake is noted with its place."""
+    """The key `resources` of a step; every mistake is noted with its place."""
     inner = fields.fields("resources", KEYS, _SHAPE)
     return _read(inner) if inner is not None else None
+
+
+def read_plan_resources(fields: Fields) -> tuple[Resources | None, Resources | None]:
+    """The same key of a plan: what each step may use that says nothing itself, and what all of them may together."""
+    inner = fields.fields("resources", (*KEYS, TOTAL), _SHAPE)
+    if inner is None:
+        return None, None
+    total = inner.fields(TOTAL, TOTAL_KEYS, _TOTAL_SHAPE)
+    each = _read(inner)
+    return (each if each != Resources() else None), (_read(total) if total is not None else None)
 
 
 def resources_of(value: Resources | Mapping[str, Any]) -> Resources:

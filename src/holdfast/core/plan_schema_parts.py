@@ -14,6 +14,7 @@ from holdfast.core.plan import ID_CHARS_MAX, LIMIT_MAX, PARALLEL_MAX, RETRIES_MA
 from holdfast.core.plan_checkpoint import RESTS
 from holdfast.core.plan_do import FACTOR_MAX
 from holdfast.core.plan_read import NAME_CHARS_MAX
+from holdfast.core.plan_resources import TOTAL_KEYS
 from holdfast.core.plan_steps import RESERVED_IDS
 from holdfast.core.policy import CHECKPOINT_EVERY_S_MIN, CHECKPOINT_STEPS_MAX, DoubtPolicy, Effect, OnError
 from holdfast.core.resources import (
@@ -71,6 +72,22 @@ _SHARE = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
 
 def _size(least: int) -> Schema:
     return {"anyOf": [{"type": "string", "pattern": SIZE_PATTERN}, _whole(least, BYTES_MAX)]}
+
+
+_RESOURCES: Schema = {
+    "memory": _said(_size(MEMORY_BYTES_MIN), "Of all its processes together, such as 512MB."),
+    "cpu": {
+        "anyOf": [
+            {"type": "string", "pattern": _DURATION},
+            {"type": "number", "minimum": CPU_S_MIN, "maximum": DURATION_S_MAX},
+        ],
+        "description": "CPU time of all its processes together, such as 60s.",
+    },
+    "processes": _said(_whole(1, PROCESSES_MAX), "At the same time."),
+    "open_files": _said(_whole(OPEN_FILES_MIN, OPEN_FILES_MAX), "Of each process."),
+    "disk": _said(_size(1), "What it may write, such as 100MB."),
+    "output": _said(_size(1), "What it may print, such as 1MB."),
+}
 
 
 PARTS: Schema = {
@@ -136,21 +153,11 @@ PARTS: Schema = {
             ),
         ]
     },
-    "resources": closed_map(
-        {
-            "memory": _said(_size(MEMORY_BYTES_MIN), "Of all its processes together, such as 512MB."),
-            "cpu": {
-                "anyOf": [
-                    {"type": "string", "pattern": _DURATION},
-                    {"type": "number", "minimum": CPU_S_MIN, "maximum": DURATION_S_MAX},
-                ],
-                "description": "CPU time of all its processes together, such as 60s.",
-            },
-            "processes": _said(_whole(1, PROCESSES_MAX), "At the same time."),
-            "open_files": _said(_whole(OPEN_FILES_MIN, OPEN_FILES_MAX), "Of each process."),
-            "disk": _said(_size(1), "What it may write, such as 100MB."),
-            "output": _said(_size(1), "What it may print, such as 1MB."),
-        }
+    "resources": closed_map(_RESOURCES),
+    "plan_resources": closed_map({**_RESOURCES, "total": ref("total_resources")}),
+    "total_resources": closed_map(
+        {name: {key: part for key, part in _RESOURCES[name].items() if key != "description"} for name in TOTAL_KEYS},
+        description="What the commands of all steps of an execution may use together.",
     ),
     "input": {
         "anyOf": [
@@ -221,7 +228,9 @@ PLAN: Schema = {
         },
         description="When an execution saves itself to a file.",
     ),
-    "resources": _said(ref("resources"), "What each step may use of the machine, unless it says otherwise."),
+    "resources": _said(
+        ref("plan_resources"), "What each step may use of the machine, unless it says otherwise; and in total."
+    ),
 }
 
 STEP: Schema = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -88,6 +89,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         )
 
 
+def all_used(parts: Iterable[Usage | None]) -> Usage:
+    total = Usage()
+    for part in parts:
+        total = total.plus(part) if part is not None else total
+    return total
+
+
 def _sum(one: Any, other: Any) -> Any:
     return other if one is None else one if other is None else one + other
 
@@ -112,9 +120,14 @@ def parse_size(value: Any) -> int:
     return max(1, int(size))
 
 
-def say_size(size: int) -> str:
+def say_cpu(seconds: float) -> str:
+    """For people: `0.5 s`."""
+    return f"{seconds:.3g} s"
+
+
+def say_size(size: float) -> str:
     """For people: `512 MB`, `1.5 GB`."""
     for unit in ("TB", "GB", "MB", "KB"):
         if size >= _UNIT_BYTES[unit]:
             return f"{size / _UNIT_BYTES[unit]:.4g} {unit}"
-    return f"{size} bytes"
+    return f"{size:.0f} bytes"

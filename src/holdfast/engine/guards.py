@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from holdfast.core.execution import Execution
 from holdfast.core.policy import Breaker as Rule
+from holdfast.core.resources import all_used
 from holdfast.engine.breaker import Breaker
 from holdfast.tools.pace import Gate, Pacer, Places
+from holdfast.tools.together import Together
 from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -69,6 +72,14 @@ class Guard:
         self._everybody.give_back()
         if self.places is not None:
             self.places.give_back()
+
+
+def together_of(state: Execution) -> Together | None:
+    """What the commands of an execution share, with what is recorded of those that have ended; None: no limit."""
+    limits = state.facts().resources_total
+    if limits is None:
+        return None
+    return Together(state.id, limits, all_used(step.used for step in state.steps.values()))
 
 
 class _OfTool(msgspec.Struct):

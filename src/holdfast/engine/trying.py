@@ -73,6 +73,7 @@ async def _try(
         await _durable(work, number, started_at, tool)
     call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
     call_.resources = run.services.allowed(call.policy.resources, tool.resources)
+    call_.together = run.together
     if breaker is not None:
         call_.gate = partial(breaker.lets, work)
     if run.state.id in run.services.feed.watched:

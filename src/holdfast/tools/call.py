@@ -22,6 +22,7 @@ from holdfast.tools import values
 from holdfast.tools.logbook import Logbook
 from holdfast.tools.pace import Gate, wait_turn
 from holdfast.tools.threads import NeverBegan
+from holdfast.tools.together import Together
 
 
 class CallHost(Protocol):
@@ -61,7 +62,7 @@ class Call:
 
     __slots__ = (
         "_host", "_loop", "attempt", "book", "execution_id", "folder", "gate", "key", "may_be_cached", "notes", "path",
-        "resources", "secrets", "signs", "spent_micros", "used",
+        "resources", "secrets", "signs", "spent_micros", "together", "used",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
@@ -84,6 +85,7 @@ class Call:
         self.spent_micros: int | None = None  # what it has said so far; None: nothing
         self.book: Logbook | None = None  # made with its first words
         self.resources = DEFAULTS  # what the commands it starts may use
+        self.together: Together | None = None  # what they may use along with all others of the execution
         self.used: Usage | None = None  # what they used so far, as far as it was measured
         self.may_be_cached = True  # a tool says no to an answer that will not stay true as long as its others
         self.signs = 0  # of life it has given: words, progress, notes
@@ -160,6 +162,8 @@ class Call:
     def use(self, used: Usage) -> None:
         """Count what was used of the machine for this call. On the event loop only."""
         self.used = used if self.used is None else self.used.plus(used)
+        if self.together is not None:
+            self.together.count(used)
 
     def hear(self, stream: str, text: str) -> None:
         """What was printed or logged while this call ran, from whichever thread; `stream` names where it went."""
