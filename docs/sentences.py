@@ -365,6 +365,7 @@ LIMITS = (
     Limit("tools.secrets", "COMMAND_TIMEOUT_S", "a command's time to give a secret"),
     Limit("tools.secrets", "COMMAND_KEPT_S", "how long a secret that a command gave is kept in memory"),
     Limit("engine.notices", "PENDING_MAX", "notices under way in one process"),
+    Limit("engine.notices", "PUT_OFF_MAX", "notices put off in one process; the rest is told as a number"),
     Limit("engine.notices", "CLOSING_S", "time of a closing engine for notices under way"),
     Limit("core.notices", "TEXT_CHARS_MAX", "characters of a notice"),
     Limit("tools.search", "RESULTS_MAX", "results of one `search.web`"),
