@@ -183,7 +183,7 @@ def test_a_store_that_cannot_be_used_is_explained(shop: Workshop) -> None:
 def test_what_is_waited_for_is_told_once(shop: Workshop) -> None:
     shop.write(
         "slow.py",
-        "import holdfast\n\n\n@holdfast.tool(effect='read', rate='20/s')\nasync def slow(n: int) -> int:\n    return n\n",
+        "import holdfast\n\n@holdfast.tool(effect='read', rate='20/s')\nasync def slow(n: int) -> int:\n    return n\n",
     )
     shop.write("holdfast.toml", 'modules = ["slow.py"]\n')
     shop.write(
