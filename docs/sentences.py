@@ -332,6 +332,8 @@ LIMITS = (
     ),
     Limit("core.resources", "MEMORY_BYTES_MIN", "lowest `resources: {memory}`"),
     Limit("core.resources", "CPU_S_MIN", "lowest `resources: {cpu}`"),
+    Limit("core.resources", "CORES_MIN", "lowest `resources: {cores}`"),
+    Limit("core.resources", "CORES_MAX", "highest `resources: {cores}`"),
     Limit("core.resources", "PROCESSES_MAX", "highest `resources: {processes}`"),
     Limit("core.resources", "OPEN_FILES_MIN", "lowest `resources: {open_files}`"),
     Limit("core.resources", "OPEN_FILES_MAX", "highest `resources: {open_files}`"),

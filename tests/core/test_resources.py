@@ -118,6 +118,16 @@ def test_a_plan_says_apart_what_each_step_and_what_all_together_may_use() -> Non
     assert only.resources_total == Resources(open_files=99)
 
 
+def test_cores_are_a_number() -> None:
+    assert resources_of({"cores": 0.5}) == Resources(cores=0.5)
+    assert resources_of({"cores": 2}) == Resources(cores=2.0)
+    for wrong in (0, 0.01, True, "half", 5000):
+        with pytest.raises(
+            InputInvalid, match=r"resources\.cores: expected a number of cores from 0\.05 to 1024, such"
+        ):
+            resources_of({"cores": wrong})
+
+
 def test_a_total_belongs_to_a_plan_and_not_to_a_step_or_to_what_is_printed() -> None:
     source = plan(
         resources={"total": {"output": "1MB", "memory": "lots"}},

@@ -19,6 +19,8 @@ from holdfast.core.plan_steps import RESERVED_IDS
 from holdfast.core.policy import CHECKPOINT_EVERY_S_MIN, CHECKPOINT_STEPS_MAX, DoubtPolicy, Effect, OnError
 from holdfast.core.resources import (
     BYTES_MAX,
+    CORES_MAX,
+    CORES_MIN,
     CPU_S_MIN,
     MEMORY_BYTES_MIN,
     OPEN_FILES_MAX,
@@ -87,6 +89,12 @@ _RESOURCES: Schema = {
     "open_files": _said(_whole(OPEN_FILES_MIN, OPEN_FILES_MAX), "Of each process."),
     "disk": _said(_size(1), "What it may write, such as 100MB."),
     "output": _said(_size(1), "What it may print, such as 1MB."),
+    "cores": {
+        "type": "number",
+        "minimum": CORES_MIN,
+        "maximum": CORES_MAX,
+        "description": "How many cores it may use on average, such as 0.5; beyond that it is slowed down.",
+    },
 }
 
 

@@ -19,6 +19,8 @@ from holdfast.core.suggest import describe_value
 BYTES_MAX = 1 << 50  # a pebibyte: whoever writes more has slipped
 MEMORY_BYTES_MIN = 1 << 20  # less, and not even `true` could start
 CPU_S_MIN = 0.1
+CORES_MIN = 0.05  # less, and a program would not get anywhere
+CORES_MAX = 1024
 PROCESSES_MAX = 100_000
 OPEN_FILES_MIN = 16  # less, and a program cannot load its libraries
 OPEN_FILES_MAX = 1_000_000
@@ -39,6 +41,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     open_files: int | None = None  # of each process
     disk_bytes: int | None = None  # written by the whole tree, and the size of each file
     output_bytes: int | None = None  # printed, on both streams together
+    cores: float | None = None  # at the same time, on average; beyond that it is slowed down, and not ended
 
     def over(self, other: Resources | None) -> Resources:
         """This, and where it says nothing, what the other says."""

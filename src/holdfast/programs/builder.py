@@ -79,6 +79,7 @@ class ResourceOptions(TypedDict, total=False):
     open_files: int
     disk: int | str
     output: int | str
+    cores: float
 
 
 class TotalResources(TypedDict, total=False):

@@ -27,6 +27,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
+    from holdfast.tools import keeper_throttle as throttles
     from holdfast.tools import keeper_together as shared
     from holdfast.tools import keeper_tree as trees
 else:  # alone in an interpreter that knows no packages: what is needed stands beside this file
@@ -37,7 +38,7 @@ else:  # alone in an interpreter that knows no packages: what is needed stands b
         spec.loader.exec_module(module)
         return module
 
-    trees, shared = _beside("keeper_tree"), _beside("keeper_together")
+    trees, shared, throttles = map(_beside, ("keeper_tree", "keeper_together", "keeper_throttle"))
 
 MARK = "HOLDFAST_PROCESS"  # in the environment of every command, so that a descendant that left its group is recognised
 _PR_SET_PDEATHSIG = 1
@@ -67,6 +68,8 @@ class Keeper:
         self._watched: dict[int, trees.Watch] = {}  # those of them that have limits
         self._together: dict[str, shared.Together] = {}  # executions whose commands share limits
         self._of_execution: dict[int, str] = {}  # those of the commands that do, and their execution
+        self._throttles: dict[int, throttles.Throttle] = {}  # commands that may use only so many cores
+        self._resting: dict[int, set[int]] = {}  # those of them that stand still now, with their processes
         self._tags: dict[int, str] = {}  # what every process of a command is marked with → the command's id
         self._orphans: dict[int, str] = {}  # whose parents died: pid → the id of the command they came from
 
@@ -140,6 +143,8 @@ class Keeper:
         self._tags[request["tag"]] = request["id"]
         if request.get("limits"):
             watch = self._watched[pid] = trees.Watch(pid, request["limits"])
+            if request["limits"].get("cores"):
+                self._throttles[pid] = throttles.Throttle(request["limits"]["cores"], time.monotonic())
             if request.get("together"):
                 self._join(pid, watch, request["together"])
         self._tell({"is": "started", "id": request["id"], "pid": pid})
@@ -172,11 +177,22 @@ class Keeper:
             return
         self._know_orphans()
         for pid, watch in due:
+            trees.signal_all(self._resting.pop(pid, ()), signal.SIGCONT)
             watch.look(trees.tree_of(self._roots(pid)))
             if watch.over:
                 self._end(pid)
+            elif pid in self._throttles:
+                self._slow_down(pid, watch)
         for execution in {self._of_execution[pid] for pid, _ in due if pid in self._of_execution}:
             self._look_at_all(execution)
+
+    def _slow_down(self, pid: int, watch: trees.Watch) -> None:
+        """Let it stand still until it has used no more than it may; the next look lets it go on."""
+        now = time.monotonic()
+        rest_s = self._throttles[pid].rest_s(watch.cpu_s, now)
+        if rest_s:
+            self._resting[pid] = trees.stop_all(lambda: self._members(pid))
+            watch.due = now + rest_s
 
     def _look_at_all(self, execution: str) -> None:
         """At what the commands of an execution use together; whoever has the most pays for it."""
@@ -231,6 +247,8 @@ class Keeper:
         for pid, status, usage in ended:
             mark = self._commands.pop(pid)
             watch = self._watched.pop(pid, None)
+            self._throttles.pop(pid, None)
+            self._resting.pop(pid, None)
             if not alone:
                 self._kill_rest(pid, mark)
             self._orphans = {orphan: of for orphan, of in self._orphans.items() if of != mark}
@@ -276,6 +294,7 @@ class Keeper:
         tree, _ = self._tree(pid, mark)
         trees.signal_group(pid, number)
         trees.signal_all(tree | {pid}, number)
+        trees.signal_all(self._resting.pop(pid, ()), signal.SIGCONT)  # or it would not hear of it
 
     def _tree(self, pid: int, mark: str) -> tuple[set[int], bool]:
         """Descendants of a command, and orphans that came from it.

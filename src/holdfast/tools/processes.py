@@ -191,6 +191,7 @@ def _limits(resources: Resources) -> dict[str, float]:
         "processes": whole.processes or 0,
         "open_files": whole.open_files or 0,
         "disk": whole.disk_bytes or 0,
+        "cores": whole.cores or 0,
         "nice": NICE,
         "nice_after_s": NICE_AFTER_S,
     }
