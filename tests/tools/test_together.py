@@ -53,7 +53,7 @@ def test_nobody_pays_for_what_is_being_ended() -> None:
 
 def test_what_is_used_up_stays_used_up() -> None:
     limits = together(cpu=10)
-    assert limits.ended(6.0, 0, 0) == ("", 0.0)
+    assert limits.ended(6.0, 0) == ("", 0.0)
     assert limits.hog({1: Share(cpu=3)}, as_much) is None
     assert limits.hog({1: Share(cpu=3), 2: Share(cpu=2)}, as_much) == (1, "total.cpu", 11.0)
 
@@ -61,7 +61,7 @@ def test_what_is_used_up_stays_used_up() -> None:
 def test_the_engine_may_know_of_more_than_the_keeper_and_never_of_the_same_twice() -> None:
     limits = together(cpu=10)
     limits.remember({"cpu": 4, "disk": 0})
-    limits.ended(3.0, 0, 0)
+    limits.ended(3.0, 0)
     limits.remember({"cpu": 7, "disk": 0})
     assert limits.hog({1: Share(cpu=3)}, as_much) is None
     limits.remember({"cpu": 8, "disk": 0})
@@ -70,9 +70,9 @@ def test_the_engine_may_know_of_more_than_the_keeper_and_never_of_the_same_twice
 
 def test_what_was_written_at_the_very_end_counts_too() -> None:
     limits = together(disk=100)
-    assert limits.ended(0, 60, 0) == ("", 0.0)
-    assert limits.ended(0, 51, 0) == ("total.disk", 111)
-    assert limits.ended(0, 0, 0) == ("", 0.0)  # whoever wrote nothing is not to blame
+    assert limits.ended(0, 60) == ("", 0.0)
+    assert limits.ended(0, 51) == ("total.disk", 111)
+    assert limits.ended(0, 0) == ("", 0.0)  # whoever wrote nothing is not to blame
 
 
 def test_a_command_is_not_begun_when_nothing_is_left_for_it() -> None:

@@ -261,7 +261,7 @@ class Keeper:
         execution = self._of_execution.pop(pid, None)
         if execution is None:
             return used
-        over, amount = self._together[execution].ended(used["cpu_s"], used["disk_bytes"], used["rss_bytes"])
+        over, amount = self._together[execution].ended(used["cpu_s"], used["disk_bytes"])
         return {**used, "over": over, "together": amount} if over and not used["over"] else used
 
     def _count_orphan(self, pid: int, usage: Any) -> None:

@@ -58,13 +58,12 @@ class Together:
                 return Hog(most, PREFIX + name, used)
         return None
 
-    def ended(self, cpu_s: float, disk_bytes: float, rss_bytes: float) -> tuple[str, float]:
-        """A command is over. The limit that was passed unseen, if one was: by it alone, or by what it wrote at last."""
+    def ended(self, cpu_s: float, disk_bytes: float) -> tuple[str, float]:
+        """A command is over. The limit that was passed unseen, if one was: what it wrote at last is known only now."""
         self._spent["cpu"] += cpu_s
         self._spent["disk"] += disk_bytes
-        for name, used in (("disk", self._spent["disk"]), ("memory", rss_bytes)):
-            if self._is_over(name, used) and (name != "disk" or disk_bytes):
-                return PREFIX + name, used
+        if disk_bytes and self._is_over("disk", self._spent["disk"]):
+            return f"{PREFIX}disk", self._spent["disk"]
         return "", 0.0
 
     def _is_over(self, name: str, used: float) -> bool:
