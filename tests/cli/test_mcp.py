@@ -49,3 +49,14 @@ def test_a_catalogue_is_used_without_starting_the_server(shop: Workshop) -> None
     assert "h.invented" not in shop.run("tools", "--refresh").out  # and now it was asked
     catalogue.write_text("{nonsense")
     assert shop.run("check", "good.yaml").code == 0
+
+
+@pytest.mark.parametrize("order", [("check", "plan.yaml"), ("tools",)], ids=["check", "tools"])
+def test_a_server_whose_program_is_missing_is_told_in_words_alone(shop: Workshop, order: tuple[str, ...]) -> None:
+    with (shop.folder / "holdfast.toml").open("a") as settings:
+        settings.write('\n[tools.mcp.servers.gone]\ncommand = ["no-such-program-anywhere"]\n')
+    shop.write("plan.yaml", "steps: [{id: a, tool: gone.act}]")
+    said = shop.run(*order, code=None)
+    assert 'no such program: "no-such-program-anywhere"' in said.out + said.err
+    assert "Exception" not in said.err
+    assert "Traceback" not in said.err

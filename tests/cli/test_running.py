@@ -178,3 +178,21 @@ def test_a_store_that_cannot_be_used_is_explained(shop: Workshop) -> None:
     assert "secret" not in nobody.err
     nowhere = shop.run("-C", "nowhere", "list", code=2)
     assert "--folder nowhere: No such file or directory; name a folder that exists" in nowhere.err
+
+
+def test_what_is_waited_for_is_told_once(shop: Workshop) -> None:
+    shop.write(
+        "slow.py",
+        "import holdfast\n\n@holdfast.tool(effect='read', rate='20/s')\nasync def slow(n: int) -> int:\n    return n\n",
+    )
+    shop.write("holdfast.toml", 'modules = ["slow.py"]\n')
+    shop.write(
+        "slow.yaml",
+        "name: slow\nsteps:\n  - {id: all, for_each: [0, 1, 2, 3, 4, 5, 6, 7], tool: slow, with: {n: '${{ item }}'}}\n",
+    )
+    lines = shop.run("run", "slow.yaml").out.splitlines()
+    waits = [line for line in lines if line.startswith("waiting for")]
+    assert len(waits) == 1
+    assert waits[0].startswith("waiting for its turn with a tool (slow, for all[")
+    assert waits[0].endswith("more")
+    assert lines.count("woken") == 1

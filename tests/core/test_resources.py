@@ -106,3 +106,37 @@ def test_what_was_used_up_is_added_and_what_was_held_is_the_most() -> None:
     other = Usage(cpu_s=0.5, memory_bytes=7, disk_bytes=3)
     assert one.plus(other) == Usage(cpu_s=1.5, memory_bytes=10, processes=2, disk_bytes=3, output_bytes=5)
     assert Usage().plus(Usage()) == Usage()  # unknown stays unknown
+
+
+def test_a_plan_says_apart_what_each_step_and_what_all_together_may_use() -> None:
+    source = plan(resources={"memory": "1GB", "total": {"memory": "3GB", "cpu": "5m", "processes": 40}})
+    read = read_plan(source, expressions=Cel())
+    assert read.steps[0].policy.resources == read.resources == Resources(memory_bytes=10**9)
+    assert read.resources_total == Resources(memory_bytes=3 * 10**9, cpu_s=300.0, processes=40)
+    only = read_plan(plan(resources={"total": {"open_files": 99}}), expressions=Cel())
+    assert only.steps[0].policy.resources is None
+    assert only.resources_total == Resources(open_files=99)
+
+
+def test_cores_are_a_number() -> None:
+    assert resources_of({"cores": 0.5}) == Resources(cores=0.5)
+    assert resources_of({"cores": 2}) == Resources(cores=2.0)
+    for wrong in (0, 0.01, True, "half", 5000):
+        with pytest.raises(
+            InputInvalid, match=r"resources\.cores: expected a number of cores from 0\.05 to 1024, such"
+        ):
+            resources_of({"cores": wrong})
+
+
+def test_a_total_belongs_to_a_plan_and_not_to_a_step_or_to_what_is_printed() -> None:
+    source = plan(
+        resources={"total": {"output": "1MB", "memory": "lots"}},
+        steps=[{"id": "one", "tool": "t", "resources": {"total": {"memory": "1GB"}}}],
+    )
+    with pytest.raises(PlanInvalid) as caught:
+        read_plan(source, expressions=Cel())
+    assert [str(problem).partition(";")[0].partition(",")[0] for problem in caught.value.problems] == [
+        "resources.total.output: unknown key",
+        'resources.total.memory: expected a size such as "512MB"',
+        "steps[0].resources.total: unknown key",
+    ]

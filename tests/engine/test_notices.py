@@ -149,7 +149,39 @@ async def test_message_that_may_have_arrived_is_not_sent_again(
     assert "nobody was told" in caplog.text
 
 
-async def test_too_many_notices_are_let_go(
+async def test_what_comes_too_fast_is_told_later(tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "PENDING_MAX", 1)
+    hook.patience.clear()
+    async with engine_at(at(tmp_path, hook), echo) as engine:
+        await result(await engine.start(plan(step("a", "echo"), title="one")))
+        await until(lambda: len(hook.got) == 1)
+        await result(await engine.start(plan(step("a", "echo"), title="two")))
+        asked = await engine.start(plan(step("a", "echo", approval="Sure?"), title="three"))
+        assert await settled(asked) == "waiting"
+        await asked.approve("a")  # so that nobody need be asked any more
+        await result(asked)
+        hook.patience.set()
+        await until(lambda: len(hook.got) == 3)
+    assert hook.titles == ["one is done", "two is done", "three is done"]
+
+
+async def test_what_is_too_much_to_be_remembered_is_told_as_a_number(
+    tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "PENDING_MAX", 1)
+    monkeypatch.setattr(notices, "PUT_OFF_MAX", 1)
+    hook.patience.clear()
+    async with engine_at(at(tmp_path, hook), echo) as engine:
+        for name in ("one", "two", "three", "four"):
+            await result(await engine.start(plan(step("a", "echo"), title=name)))
+            await until(lambda: len(hook.got) == 1)
+        hook.patience.set()
+        await until(lambda: len(hook.got) == 3)
+    assert hook.titles == ["one is done", "two is done", "2 more have something to tell"]
+    assert "holdfast inbox" in hook.got[-1]["message"]
+
+
+async def test_what_was_put_off_when_an_engine_closes_is_told_by_the_next(
     tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notices, "PENDING_MAX", 1)
@@ -160,8 +192,12 @@ async def test_too_many_notices_are_let_go(
         for name in ("one", "two"):
             await result(await engine.start(plan(step("a", "echo"), title=name)))
             await until(lambda: len(hook.got) == 1)
-    assert "too many notices are under way; not told: two is done" in caplog.text
     assert "1 notice was not delivered when the engine was closed; nobody sends it again" in caplog.text
+    assert "1 notice was not begun when the engine was closed; the next engine sends it if it opens soon" in caplog.text
+    hook.patience.set()
+    async with engine_at(at(tmp_path, hook, 'on = ["done"]'), echo):
+        await until(lambda: len(hook.got) == 2)
+    assert hook.titles == ["one is done", "two is done"]
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["an end", "a request"])

@@ -235,3 +235,20 @@ async def test_an_engine_reads_this_machine_unless_told_otherwise(
         await result(await engine.start(plan(step("one", "count"))))
         assert engine.services.pressure.stage == 1
         assert engine.services.pressure.why.endswith("are free on the journal's disk, and 900 TB are the least")
+
+
+async def test_whom_it_was_told_is_remembered_within_bounds(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_pressure, "TOLD_MAX", 3)
+    count = Count()
+    async with engine_at("memory:", count.tool) as engine:
+        pressure = under(engine, machine)
+        machine.now = SEVERE
+        runs = [await engine.start(plan(step("extra", "count", critical=False))) for _ in range(5)]
+        for run in runs:
+            await seen(run, "pressure:felt")
+        assert list(pressure._told) == [run.id for run in runs[2:]]
+        machine.now = FINE
+        count.open.set()
+        for run in runs:
+            await result(run)
+            assert (await names(run)).count("pressure:felt") == 1

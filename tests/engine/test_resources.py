@@ -16,7 +16,7 @@ import pytest
 import holdfast
 from engine.kit import engine_at, events, plan, result, seen, settled, step, step_of, until
 from holdfast.core.events import StepCompleted, StepFailed
-from holdfast.core.resources import DEFAULTS, Resources
+from holdfast.core.resources import DEFAULTS, Resources, all_used
 from holdfast.tools.processes import spawn
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -160,3 +160,82 @@ def test_wrong_resources_of_a_tool_are_refused_where_it_is_declared() -> None:
 
         @holdfast.tool(resources={"memory": "plenty"})
         async def greedy() -> None: ...
+
+
+# ---- what the steps of an execution may use together ---------------------------------------------------------------
+
+# No step is beyond a limit of its own; all of them together are. Each holds what it took until it is told to end.
+_KEEP = "\nimport os, time\nend = time.monotonic() + 60\nwhile not os.path.exists('end') and time.monotonic() < end: "
+SHARED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "memory": ("x = b'x' * 2 * 10**7" + _KEEP + "time.sleep(0.02)", "x = b'x' * 7 * 10**7", {"memory": "70MB"}),
+    "processes": (
+        "import os\nfor _ in range(5):\n  if os.fork() == 0: break" + _KEEP + "time.sleep(0.02)",
+        "import os\nfor _ in range(9):\n  if os.fork() == 0: break",
+        {"processes": 12},
+    ),
+    "open_files": (
+        "x = [open('/dev/null') for _ in range(20)]" + _KEEP + "time.sleep(0.02)",
+        "x = [open('/dev/null') for _ in range(60)]",
+        {"open_files": 70},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+async def test_a_total_ends_whoever_holds_the_most_and_leaves_the_others(tmp_path: Path, name: str) -> None:
+    modest, greedy, total = SHARED[name]
+    steps = (
+        shell("modest", [*PYTHON, modest], needs=[]),
+        shell("greedy", [*PYTHON, greedy + _KEEP + "time.sleep(0.02)"], needs=[], critical=False),
+    )
+    async with engine_at(tmp_path) as engine:
+        neighbour = await engine.start(plan(shell("calm", [*PYTHON, greedy + _KEEP + "time.sleep(0.02)"])))
+        await seen(neighbour, "step:started")
+        run = await engine.start(plan(*steps, resources={"total": total}))
+        await seen(run, "step:failed")
+        (tmp_path / "end").touch()
+        await result(run)
+        failed = await step_of(run, "greedy")
+        assert failed.failure is not None
+        assert failed.failure.category == "resource"
+        assert failed.failure.message.startswith("all commands of this execution together ")
+        assert "are allowed; this one had the most, so it was ended: " in failed.failure.message
+        assert f"raise resources.total.{name} of the plan" in failed.failure.message
+        assert (await step_of(run, "modest")).status == "completed"
+        await result(neighbour)  # it did the same under a total of its own, which is none
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "total"),
+    [
+        ("cpu", "import time\nwhile time.process_time() < 0.3: pass", {"cpu": "500ms"}),
+        ("disk", "with open('big', 'wb') as file: file.write(b'x' * 10**6)", {"disk": "1.5MB"}),
+    ],
+    ids=["cpu", "disk"],
+)
+async def test_what_is_used_up_counts_over_all_steps_and_restarts(
+    tmp_path: Path, name: str, program: str, total: dict[str, Any]
+) -> None:
+    steps = [shell(f"part{number}", [*PYTHON, program], critical=False) for number in range(3)]
+    gated = [steps[0], {"id": "pause", "wait": {"event": "go"}}, *steps[1:]]
+    async with engine_at(tmp_path) as engine:
+        run = await engine.start(plan(*gated, resources={"total": total}))
+        await seen(run, "task:waiting")
+    async with engine_at(tmp_path) as engine:
+        neighbour = await engine.start(plan(shell("calm", [*PYTHON, program])))
+        run = engine.get(run.id)
+        await run.send("go")
+        await result(run)
+        await result(neighbour)
+        first, second, third = [await step_of(run, f"part{number}") for number in range(3)]
+        assert first.status == "completed"
+        assert second.failure is not None  # it went beyond what the first had left, in an earlier process
+        assert third.failure is not None
+        assert (second.failure.category, third.failure.category) == ("resource", "resource")
+        assert second.failure.message.startswith("all commands of this execution together ")
+        assert f"raise resources.total.{name} of the plan" in second.failure.message
+        assert "so this one was not begun" in third.failure.message
+        shown: Any = await run.show()
+        assert shown["resources_total"] is not None
+        used = all_used([first.used, second.used])
+        assert (shown["used"]["cpu_s"], shown["used"]["disk_bytes"]) == (used.cpu_s, used.disk_bytes)

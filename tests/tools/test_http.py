@@ -481,22 +481,25 @@ async def test_who_waits_for_a_connection_has_asked_nobody_and_is_held_back_when
     web = Web(connections_per_host=1)
     tool = web.tools["http.request"]
     arguments = tool.validate({"url": f"{server}/hello"})
-    places, _ = web.family._client._limits_of(server.removeprefix("http://"))
+    turns = web.family._client._turns_of(server.removeprefix("http://"))
     before = len(Handler.seen)
-    async with places.hold("somebody"):
+    assert turns.take_now()
+    try:
         cut, held = (Call("execution", name, 1, "key", Path()) for name in ("cut", "held"))
         is_open: list[bool] = []
         held.gate = lambda: not is_open
         waiting = [asyncio.create_task(tool.invoke(arguments, call)) for call in (cut, held)]
-        await until(lambda: len(places._line._waiting.get("execution", ())) == 2)
+        await until(lambda: len(turns._line._waiting.get("execution", ())) == 2)
         waiting[0].cancel()
         with pytest.raises(NeverBegan):
             await waiting[0]
         is_open.append(True)
+    finally:
+        turns.over()
     with pytest.raises(HeldBack):
         await waiting[1]
     assert len(Handler.seen) == before
-    assert places.used == 0
+    assert turns.used == 0
     await web.family.close()
 
 
@@ -505,9 +508,11 @@ async def test_a_rate_is_not_forgotten_for_however_many_other_hosts(monkeypatch:
     client = http_client.HttpClient(Reach(()), 4, parse_rate("1/h"))
 
     def may_ask(host: str) -> bool:
-        _, pacer = client._limits_of(host)  # pyright: ignore[reportPrivateUsage]
-        assert pacer is not None
-        return pacer.take_now()
+        turns = client._turns_of(host)  # pyright: ignore[reportPrivateUsage]
+        if not turns.take_now():
+            return False
+        turns.over()
+        return True
 
     assert [may_ask(host) for host in ("a", "b", "c")] == [True] * 3
     assert [may_ask(host) for host in ("d", "e", "a", "b", "c")] == [True, False, False, False, False]

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.errors import InputInvalid
 from holdfast.testing.virtual import run_virtually
-from holdfast.tools.pace import Pacer, Places, Rate, parse_rate
+from holdfast.tools.pace import Pacer, Places, Rate, Turn, Turns, parse_rate, wait_turn
 
 
 @pytest.mark.parametrize(
@@ -135,3 +135,56 @@ def test_a_place_handed_to_one_who_was_just_cancelled_is_passed_on() -> None:
             return places.used
 
     assert run_virtually(main()) == 1
+
+
+def test_turns_keep_to_a_number_and_to_a_rate_in_one_line() -> None:
+    async def main() -> list[tuple[str, float]]:
+        loop = asyncio.get_running_loop()
+        turns = Turns(2, Rate(10, 1.0))
+        went: list[tuple[str, float]] = []
+
+        async def call(who: str) -> None:
+            await wait_turn(turns, who)
+            went.append((who, round(loop.time(), 6)))
+            await asyncio.sleep(0.35)
+            turns.over()
+
+        await asyncio.gather(*(call(who) for who in ("a", "a", "a", "a", "b")))
+        assert turns.used == 0
+        assert turns.is_at_rest()
+        return went
+
+    # Two at once, a tenth of a second apart; and when a place is free again, it is the other one's turn.
+    assert run_virtually(main()) == [("a", 0.0), ("a", 0.1), ("b", 0.35), ("a", 0.45), ("a", 0.7)]
+
+
+def test_a_turn_that_was_not_used_is_the_next_ones() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+        turns = Turns(5, Rate(1, 10.0))
+        assert turns.take_now()
+        assert not turns.take_now()
+        waiting = asyncio.ensure_future(wait_turn(turns, "one"))
+        await asyncio.sleep(1)
+        turns.give_back()
+        await waiting
+        at = [loop.time()]
+        left = turns.join("two")
+        turns.leave("two", left)
+        await wait_turn(turns, "three")
+        return [*at, loop.time()]
+
+    first, second = run_virtually(main())
+    assert (first, second) == (1.0, pytest.approx(10.5))  # half a second of the delay is made up for
+
+
+def test_a_turn_ends_once() -> None:
+    async def main() -> int:
+        turns = Turns(1)
+        assert turns.take_now()
+        turn = Turn(turns)
+        turn.end()
+        turn.end()
+        return turns.used
+
+    assert run_virtually(main()) == 0

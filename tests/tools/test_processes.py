@@ -16,6 +16,7 @@ import pytest
 from holdfast.core.errors import Misconfigured, NotPermitted
 from holdfast.core.failure import describe
 from holdfast.tools import keeper, processes
+from holdfast.tools.pipes import Ends
 from holdfast.tools.processes import Exit, ProcessLost, keeper_pid, spawn
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -376,3 +377,26 @@ async def test_a_daemon_without_an_environment_ends_with_its_command(tmp_path: P
     assert (await process.wait()).code == 0
     process.close()
     wait_until_gone([wait_for_pid(file)])
+
+
+@pytest.mark.parametrize("turns", range(6), ids=lambda turns: f"after {turns} turns of the loop")
+@pytest.mark.parametrize("unread", [b"", b"x" * 1_000_000], ids=["nothing written", "more than a pipe holds"])
+async def test_pipes_are_let_go_of_once_whenever_the_other_side_went(turns: int, unread: bytes) -> None:
+    """The loop complains on stderr of a pipe that is closed twice."""
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
+    ends, theirs = await Ends.open(None, talks=True)
+    assert ends.inlet is not None
+    writing = asyncio.ensure_future(ends.inlet.write(unread))
+    await asyncio.sleep(0)
+    for descriptor in theirs:
+        os.close(descriptor)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    ends.close()
+    ends.close()
+    await writing
+    await ends.stdout.read()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert complaints == []

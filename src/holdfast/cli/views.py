@@ -15,6 +15,7 @@ from holdfast.core.execution import Execution
 from holdfast.engine.feed import Watched
 from holdfast.tools.logbook import HEARD
 
+WAITS_SHOWN = 5  # of what an execution waits for, in one line
 SHOWN_BYTES = 64 * 1024  # of what one step says, at once; a flood would bury everything else
 SHOWN_BYTES_S = 16 * 1024  # and a second after that; `holdfast logs` has more of it
 
@@ -98,6 +99,7 @@ class PlainView:
         self._follows = follows
         self._programs: set[str] = set()  # steps that run a program of its own, whose output is nowhere else
         self._rooms: dict[str, _Room] = {}
+        self._waits = _Waits()
         self._id = "@last"
 
     def begin(self, state: Execution) -> None:
@@ -117,7 +119,8 @@ class PlainView:
                         print(shown, flush=True)
         elif watched.seq is not None and not isinstance(event, ev.StepLogged):
             self._own_up(getattr(event, "path", ""))
-            print(line_of(watched.as_dict()), flush=True)
+            if line := self._waits.line(watched):
+                print(line, flush=True)
 
     def _own_up(self, path: str) -> None:
         room = self._rooms.get(path)
@@ -133,6 +136,39 @@ class PlainView:
 
     def end(self, result: Mapping[str, Any]) -> None:
         print("\n".join(closing_lines(result)), flush=True)
+
+
+class _Waits:
+    """What is waited for, told once, however often the execution looks whether it may go on."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str, str]] = set()
+        self._said_nothing = False
+
+    def line(self, watched: Watched) -> str:
+        """An event in a line; "" if it tells nothing that was not told before."""
+        event = watched.event
+        if isinstance(event, ev.StepStarted):
+            self._told = {told for told in self._told if told[1] != event.path}  # what it waits for next is new
+        if isinstance(event, ev.TaskStarted) and event.because == "woken" and self._said_nothing:
+            return ""
+        return self._waiting(watched, event) if isinstance(event, ev.TaskWaiting) else line_of(watched.as_dict())
+
+    def _waiting(self, watched: Watched, event: ev.TaskWaiting) -> str:
+        before, self._told = self._told, {_wait_of(reason) for reason in event.reasons}
+        wired: dict[str, Any] = watched.as_dict()
+        fresh = [
+            told for told, reason in zip(wired["reasons"], event.reasons, strict=True) if _wait_of(reason) not in before
+        ]
+        self._said_nothing = not fresh and bool(event.reasons)
+        if self._said_nothing:
+            return ""
+        more = f" and {len(fresh) - WAITS_SHOWN} more" if len(fresh) > WAITS_SHOWN else ""
+        return line_of({**wired, "reasons": fresh[:WAITS_SHOWN]}) + more
+
+
+def _wait_of(reason: ev.Reason) -> tuple[str, str, str]:
+    return reason.kind, reason.path, reason.name
 
 
 class _Room:

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 from holdfast.core.budget import Budget
 from holdfast.core.failure import Failure
 from holdfast.core.policy import Checkpoints, Concurrency, Effect
-from holdfast.core.resources import Usage
+from holdfast.core.resources import Resources, Usage
 
 SCHEMA_VERSION = 1
 
@@ -128,6 +128,7 @@ class TaskCreated(Event, frozen=True, gc=False, tag="task:created"):
     checkpoint: Checkpoints | None = None
     parallel: int = 0  # tool calls at once in this execution; 0: as many as the settings allow
     fresh: bool = False  # nothing is answered from the cache
+    resources_total: Resources | None = None  # of the machine, for the commands of all its steps together
 
 
 class TaskStarted(Event, frozen=True, gc=False, tag="task:started"):

@@ -54,6 +54,17 @@ def notice_of(state: Execution, fact: str, url: str = "") -> Notice:
     return _notice(state, "failed", fact, f"{_name(state)} failed", _lines(card), url)
 
 
+def notice_of_many(number: int, key: str) -> Notice:
+    """Of facts that came too fast for each to be told by itself, or even to be remembered."""
+    what = "1 more has something to tell" if number == 1 else f"{number} more have something to tell"
+    lines = (
+        "too many at once to tell of each; what waits and what has ended is here:",
+        "holdfast inbox",
+        "holdfast list",
+    )
+    return Notice(key, "many", what, "\n".join(lines))
+
+
 def _of_request(state: Execution, request: Request, url: str) -> Notice:
     words = {
         "approval": "asks for an approval",

@@ -112,6 +112,7 @@ class Plan:
     budget: Budget | None = None
     checkpoint: Checkpoints | None = None
     resources: Resources | None = None  # of each step that does not say otherwise
+    resources_total: Resources | None = None  # of all steps of an execution together
     parallel: int = 0  # tool calls at once; 0: as many as the settings allow
 
 

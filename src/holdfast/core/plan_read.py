@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast, get_args
 
 from holdfast.core.budget import WARN_AT, Budget, read_share, read_usd
@@ -20,10 +21,9 @@ from holdfast.core.plan_checkpoint import read_checkpoints
 from holdfast.core.plan_do import ToolCatalog
 from holdfast.core.plan_fields import Fields, Problems, TooMany, plain_json
 from holdfast.core.plan_graph import Graph
-from holdfast.core.plan_resources import read_resources
+from holdfast.core.plan_resources import read_plan_resources
 from holdfast.core.plan_scope import Scope
 from holdfast.core.plan_steps import StepsReader
-from holdfast.core.resources import Resources
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
 
 __all__ = ["ToolCatalog", "read_extension", "read_plan"]
@@ -57,9 +57,9 @@ def read_plan(
             problems.note("", f"expected a map with a name and steps, got {describe_value(document)}")
         else:
             fields = Fields(cast("dict[str, Any]", document), "", problems, PLAN_KEYS)
-            resources = read_resources(fields)
-            steps = StepsReader(expressions, tools, programs, problems, resources)
-            plan = _Reader(fields, steps, resources, secrets).plan(name)
+            each, total = read_plan_resources(fields)
+            steps = StepsReader(expressions, tools, programs, problems, each)
+            plan = replace(_Reader(fields, steps, secrets).plan(name), resources=each, resources_total=total)
     except TooMany:
         pass
     if plan is None or problems:
@@ -93,14 +93,11 @@ def read_extension(
 
 
 class _Reader:
-    def __init__(
-        self, fields: Fields, steps: StepsReader, resources: Resources | None, secrets: frozenset[str] | None
-    ) -> None:
+    def __init__(self, fields: Fields, steps: StepsReader, secrets: frozenset[str] | None) -> None:
         self._fields = fields
         self._secrets = secrets
         self._problems = fields.problems
         self._steps = steps
-        self._resources = resources
 
     def plan(self, name: str) -> Plan:
         fields = self._fields
@@ -127,7 +124,6 @@ class _Reader:
             on_pause_timeout=self._on_pause_timeout(),
             budget=self._budget(),
             checkpoint=read_checkpoints(fields),
-            resources=self._resources,
             parallel=fields.whole("max_parallel", 0, 1, PARALLEL_MAX) if "max_parallel" in fields else 0,
         )
 

@@ -8,6 +8,8 @@ from typing import Any, cast
 from holdfast.core.errors import InputInvalid
 from holdfast.core.plan_fields import Fields, Problems, TooMany, plain_json
 from holdfast.core.resources import (
+    CORES_MAX,
+    CORES_MIN,
     CPU_S_MIN,
     MEMORY_BYTES_MIN,
     OPEN_FILES_MAX,
@@ -19,14 +21,27 @@ from holdfast.core.resources import (
 )
 from holdfast.core.suggest import describe_value
 
-KEYS = ("memory", "cpu", "processes", "open_files", "disk", "output")
+KEYS = ("memory", "cpu", "processes", "open_files", "disk", "output", "cores")
+TOTAL = "total"
+TOTAL_KEYS = KEYS[:5]  # what is printed, and how fast each command may go, is its own affair
 _SHAPE = "a map such as {memory: 512MB, cpu: 60s, processes: 64, open_files: 256, disk: 100MB, output: 1MB}"
+_TOTAL_SHAPE = "a map such as {memory: 2GB, cpu: 10m, processes: 200, open_files: 2000, disk: 1GB}"
 
 
 def read_resources(fields: Fields) -> Resources | None:
-    """The key `resources` of a plan or a step; every mistake is noted with its place."""
+    """The key `resources` of a step; every mistake is noted with its place."""
     inner = fields.fields("resources", KEYS, _SHAPE)
     return _read(inner) if inner is not None else None
+
+
+def read_plan_resources(fields: Fields) -> tuple[Resources | None, Resources | None]:
+    """The same key of a plan: what each step may use that says nothing itself, and what all of them may together."""
+    inner = fields.fields("resources", (*KEYS, TOTAL), _SHAPE)
+    if inner is None:
+        return None, None
+    total = inner.fields(TOTAL, TOTAL_KEYS, _TOTAL_SHAPE)
+    each = _read(inner)
+    return (each if each != Resources() else None), (_read(total) if total is not None else None)
 
 
 def resources_of(value: Resources | Mapping[str, Any]) -> Resources:
@@ -53,6 +68,7 @@ def _read(fields: Fields) -> Resources:
         open_files=_whole(fields, "open_files", OPEN_FILES_MIN, OPEN_FILES_MAX),
         disk_bytes=_size(fields, "disk", 1),
         output_bytes=_size(fields, "output", 1),
+        cores=_cores(fields),
     )
 
 
@@ -80,3 +96,13 @@ def _cpu(fields: Fields) -> float | None:
         fields.note("cpu", f"expected at least {CPU_S_MIN:g} s of CPU time, got {describe_value(fields.get('cpu'))}")
         return None
     return seconds
+
+
+def _cores(fields: Fields) -> float | None:
+    value = fields.get("cores")
+    if "cores" not in fields:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool) and CORES_MIN <= value <= CORES_MAX:
+        return float(value)
+    fields.expected("cores", f"a number of cores from {CORES_MIN:g} to {CORES_MAX}, such as 0.5")
+    return None

@@ -13,10 +13,13 @@ from holdfast.core.labels import LABELS_MAX
 from holdfast.core.plan import ID_CHARS_MAX, LIMIT_MAX, PARALLEL_MAX, RETRIES_MAX, STEPS_MAX
 from holdfast.core.plan_do import FACTOR_MAX
 from holdfast.core.plan_read import NAME_CHARS_MAX
+from holdfast.core.plan_resources import TOTAL_KEYS
 from holdfast.core.plan_steps import RESERVED_IDS
 from holdfast.core.policy import CHECKPOINT_EVERY_S_MIN, CHECKPOINT_STEPS_MAX, RESTS, DoubtPolicy, Effect, OnError
 from holdfast.core.resources import (
     BYTES_MAX,
+    CORES_MAX,
+    CORES_MIN,
     CPU_S_MIN,
     MEMORY_BYTES_MIN,
     OPEN_FILES_MAX,
@@ -70,6 +73,28 @@ _SHARE = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
 
 def _size(least: int) -> Schema:
     return {"anyOf": [{"type": "string", "pattern": SIZE_PATTERN}, _whole(least, BYTES_MAX)]}
+
+
+_RESOURCES: Schema = {
+    "memory": _said(_size(MEMORY_BYTES_MIN), "Of all its processes together, such as 512MB."),
+    "cpu": {
+        "anyOf": [
+            {"type": "string", "pattern": _DURATION},
+            {"type": "number", "minimum": CPU_S_MIN, "maximum": DURATION_S_MAX},
+        ],
+        "description": "CPU time of all its processes together, such as 60s.",
+    },
+    "processes": _said(_whole(1, PROCESSES_MAX), "At the same time."),
+    "open_files": _said(_whole(OPEN_FILES_MIN, OPEN_FILES_MAX), "Of each process."),
+    "disk": _said(_size(1), "What it may write, such as 100MB."),
+    "output": _said(_size(1), "What it may print, such as 1MB."),
+    "cores": {
+        "type": "number",
+        "minimum": CORES_MIN,
+        "maximum": CORES_MAX,
+        "description": "How many cores it may use on average, such as 0.5; beyond that it is slowed down.",
+    },
+}
 
 
 PARTS: Schema = {
@@ -135,21 +160,11 @@ PARTS: Schema = {
             ),
         ]
     },
-    "resources": closed_map(
-        {
-            "memory": _said(_size(MEMORY_BYTES_MIN), "Of all its processes together, such as 512MB."),
-            "cpu": {
-                "anyOf": [
-                    {"type": "string", "pattern": _DURATION},
-                    {"type": "number", "minimum": CPU_S_MIN, "maximum": DURATION_S_MAX},
-                ],
-                "description": "CPU time of all its processes together, such as 60s.",
-            },
-            "processes": _said(_whole(1, PROCESSES_MAX), "At the same time."),
-            "open_files": _said(_whole(OPEN_FILES_MIN, OPEN_FILES_MAX), "Of each process."),
-            "disk": _said(_size(1), "What it may write, such as 100MB."),
-            "output": _said(_size(1), "What it may print, such as 1MB."),
-        }
+    "resources": closed_map(_RESOURCES),
+    "plan_resources": closed_map({**_RESOURCES, "total": ref("total_resources")}),
+    "total_resources": closed_map(
+        {name: {key: part for key, part in _RESOURCES[name].items() if key != "description"} for name in TOTAL_KEYS},
+        description="What the commands of all steps of an execution may use together.",
     ),
     "input": {
         "anyOf": [
@@ -220,7 +235,9 @@ PLAN: Schema = {
         },
         description="When an execution saves itself to a file.",
     ),
-    "resources": _said(ref("resources"), "What each step may use of the machine, unless it says otherwise."),
+    "resources": _said(
+        ref("plan_resources"), "What each step may use of the machine, unless it says otherwise; and in total."
+    ),
 }
 
 STEP: Schema = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from holdfast.core.suggest import describe_value
 BYTES_MAX = 1 << 50  # a pebibyte: whoever writes more has slipped
 MEMORY_BYTES_MIN = 1 << 20  # less, and not even `true` could start
 CPU_S_MIN = 0.1
+CORES_MIN = 0.05  # less, and a program would not get anywhere
+CORES_MAX = 1024
 PROCESSES_MAX = 100_000
 OPEN_FILES_MIN = 16  # less, and a program cannot load its libraries
 OPEN_FILES_MAX = 1_000_000
@@ -38,6 +41,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     open_files: int | None = None  # of each process
     disk_bytes: int | None = None  # written by the whole tree, and the size of each file
     output_bytes: int | None = None  # printed, on both streams together
+    cores: float | None = None  # at the same time, on average; beyond that it is slowed down, and not ended
 
     def over(self, other: Resources | None) -> Resources:
         """This, and where it says nothing, what the other says."""
@@ -88,6 +92,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         )
 
 
+def all_used(parts: Iterable[Usage | None]) -> Usage:
+    total = Usage()
+    for part in parts:
+        total = total.plus(part) if part is not None else total
+    return total
+
+
 def _sum(one: Any, other: Any) -> Any:
     return other if one is None else one if other is None else one + other
 
@@ -112,9 +123,14 @@ def parse_size(value: Any) -> int:
     return max(1, int(size))
 
 
-def say_size(size: int) -> str:
+def say_cpu(seconds: float) -> str:
+    """For people: `0.5 s`."""
+    return f"{seconds:.3g} s"
+
+
+def say_size(size: float) -> str:
     """For people: `512 MB`, `1.5 GB`."""
     for unit in ("TB", "GB", "MB", "KB"):
         if size >= _UNIT_BYTES[unit]:
             return f"{size / _UNIT_BYTES[unit]:.4g} {unit}"
-    return f"{size} bytes"
+    return f"{size:.0f} bytes"

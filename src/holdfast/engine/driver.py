@@ -22,6 +22,7 @@ from holdfast.core.failure import Failure, describe
 from holdfast.engine.budgeting import Purse
 from holdfast.engine.checkpointing import Checkpointing
 from holdfast.engine.family import apply_command, told_at_end
+from holdfast.engine.guards import together_of
 from holdfast.engine.leftovers import running_attempts, told_as_lost
 from holdfast.engine.program import Program
 from holdfast.engine.pulse import Pulse
@@ -61,6 +62,7 @@ class Driver:
         self.park, self.poke = pulse.park, pulse.poke
         self.purse = Purse(self)
         self.places = services.guards.own_places(log.state.facts().parallel)
+        self.together = together_of(log.state)
         self.voice = Voice(self)
         self.make_call = self.voice.make_call
         self.keep = log.blobs.keep

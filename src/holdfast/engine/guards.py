@@ -1,20 +1,25 @@
 """The guards around calls, shared by all executions of a process: how many at once, how often, and breakers.
 
-Owns one `Guard` for each tool (or for each host or the like that a tool's breaker is kept apart by). Waiting is not
-done here but in gates.py: whoever cannot go through is told which gate is in the way.
+Owns one `Guard` for each tool (or for each host or the like that a tool's breaker is kept apart by). A tool that has
+lines of its own, such as one for each host, says which one a call belongs in; the guard takes the turn for it. Waiting
+is not done here but in gates.py: whoever cannot go through is told which gate is in the way.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from holdfast.core.execution import Execution
 from holdfast.core.policy import Breaker as Rule
+from holdfast.core.resources import all_used
 from holdfast.engine.breaker import Breaker
-from holdfast.tools.pace import Gate, Pacer, Places
+from holdfast.tools.pace import Gate, Pacer, Places, Turn, Turns
+from holdfast.tools.together import Together
 from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ APART_MAX = (
 class Guard:
     """What stands before one tool. `is_plain`: nothing but what stands before all of them."""
 
-    __slots__ = ("_everybody", "_gates", "_is_plain", "breaker", "pacer", "places", "tool")
+    __slots__ = ("_everybody", "_gates", "_is_plain", "breaker", "pacer", "places", "tool", "turn", "turns")
 
     def __init__(self, tool: Tool[..., Any], breaker: Breaker | None, everybody: Places, limits: _OfTool) -> None:
         self.tool = tool.name
@@ -38,6 +43,15 @@ class Guard:
         self._everybody = everybody
         self._is_plain = limits.places is None and limits.pacer is None
         self._gates: tuple[Gate | None, ...] = (limits.places, everybody, limits.pacer)
+        self.turns: Turns | None = None
+        self.turn: Turn | None = None
+
+    def with_turns(self, turns: Turns) -> Guard:
+        """The same for one call, that must wait in a line of the tool's own, too."""
+        guard = copy(self)
+        guard.turns, guard._is_plain = turns, False
+        guard._gates = (*self._gates, turns)
+        return guard
 
     def take_now(self, own: Places, having: Gate | None = None) -> Gate | None:
         """Go through everything at once, or hold nothing and be told what is in the way.
@@ -61,6 +75,8 @@ class Guard:
                     other.give_back()
                 return gate
             held.append(gate)
+        if self.turns is not None:
+            self.turn = Turn(self.turns)
         return None
 
     def leave(self, own: Places) -> None:
@@ -69,6 +85,16 @@ class Guard:
         self._everybody.give_back()
         if self.places is not None:
             self.places.give_back()
+        if self.turn is not None:
+            self.turn.end()
+
+
+def together_of(state: Execution) -> Together | None:
+    """What the commands of an execution share, with what is recorded of those that have ended; None: no limit."""
+    limits = state.facts().resources_total
+    if limits is None:
+        return None
+    return Together(state.id, limits, all_used(step.used for step in state.steps.values()))
 
 
 class _OfTool(msgspec.Struct):
@@ -87,6 +113,15 @@ class Guards:
         self._of_tool: dict[str, _OfTool] = {}
 
     def of(self, tool: Tool[..., Any], arguments: bytes) -> Guard:
+        guard = self._of(tool, arguments)
+        if tool.turns is None:
+            return guard
+        try:
+            return guard.with_turns(tool.turns(cast("dict[str, Any]", msgspec.json.decode(arguments))))
+        except Exception:  # arguments that it cannot read will be refused by the tool itself
+            return guard
+
+    def _of(self, tool: Tool[..., Any], arguments: bytes) -> Guard:
         rule = tool.breaker
         if rule is not None and rule.by is not None:
             return self._kept_apart(tool, rule.by, arguments)
@@ -99,7 +134,7 @@ class Guards:
         """By its health check: "" if it is well. What is kept apart by an argument is not judged as a whole."""
         if tool.breaker is None or tool.breaker.by is not None:
             return
-        breaker = self.of(tool, b"{}").breaker
+        breaker = self._of(tool, b"{}").breaker
         if breaker is not None and why:
             breaker.ill(why)
         elif breaker is not None:

@@ -3,26 +3,29 @@
 A fact is told after it is on disk, by the engine that drives the execution, and at most once through each channel: the
 journal's store gives the mark for it to one of all who ask, before anything is sent. Whoever dies after that has told
 it or has not; nobody tells it again. Whoever closes while a channel is known not to have taken it gives it back, and
-the next engine tells it. Refuses to hold up an execution: whatever goes wrong here is logged, and no more.
+the next engine tells it. What comes too fast is put off and told later; what is too much even for that is counted, and
+told as a number. Refuses to hold up an execution: whatever goes wrong here is logged, and no more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from holdfast.core.errors import HoldfastError, ToolError
+from holdfast.core.errors import HoldfastError, NotFound, ToolError
 from holdfast.core.execution import Execution
-from holdfast.core.notices import Notice, facts_of, key_of, notice_of
+from holdfast.core.notices import Notice, facts_of, key_of, notice_of, notice_of_many
 from holdfast.engine.services import Services
 from holdfast.journal.log import read_state
 from holdfast.journal.store import Mark, Query
 
 WAITS_S = (1.0, 5.0, 30.0)  # before another try, while a channel is known not to have taken the message
 KEPT_US = 30 * 86400 * 1_000_000  # how long a mark is kept; a request that is open for longer is told again
-PENDING_MAX = 100  # notices under way; more are let go, with a line in the log
+PENDING_MAX = 100  # notices under way; more are put off
+PUT_OFF_MAX = 10_000  # facts to be told later; more are only counted
 AT_ONCE = 4
 CLOSING_S = 10.0  # that a closing engine gives a message that is being sent
 CLOSING_RETRIES_S = 2.0  # and those that wait for another try; after that they are given back
@@ -57,6 +60,9 @@ class Notices:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._closing = asyncio.Event()
         self._given_back = 0
+        self._put_off: deque[tuple[str, str]] = deque()  # executions, and which fact of theirs is still to be told
+        self._only_counted = 0  # facts that came when there was no room even for that
+        self._summaries = 0
 
     def look(self, state: Execution, durable_seq: int) -> None:
         """Something is on disk: is there anything to tell? Called often, so the common answer is quick."""
@@ -68,7 +74,7 @@ class Notices:
                 self._remember(key)
                 notice = notice_of(state, fact, self._url)
                 if notice.occasion in self._on:
-                    self._begin(notice, state.id)
+                    self._begin(notice, state.id, fact)
 
     def catch_up(self) -> None:
         """Tell of what ended or began to wait a moment ago, should the process be gone that was to tell it."""
@@ -76,10 +82,12 @@ class Notices:
 
     async def close(self) -> None:
         """Give what is under way a while, and then let go of it."""
-        left = set(self._under_way)
-        if left:
-            _, left = await asyncio.wait(left, timeout=CLOSING_RETRIES_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_RETRIES_S):
+                while self._under_way:  # as one is done, one that was put off begins
+                    await asyncio.wait(self._under_way)
         self._closing.set()
+        left = set(self._under_way)
         if left:
             _, left = await asyncio.wait(left, timeout=CLOSING_S - CLOSING_RETRIES_S)
         for task in left:
@@ -90,6 +98,11 @@ class Notices:
         if self._given_back:
             said, them = _counted(self._given_back)
             log.warning("%s not delivered when the engine was closed; the next engine sends %s", said, them)
+        if waiting := len(self._put_off) + self._only_counted:
+            said, them = _counted(waiting)
+            log.warning(
+                "%s not begun when the engine was closed; the next engine sends %s if it opens soon", said, them
+            )
 
     # ---- one notice ---------------------------------------------------------------------------------------------
 
@@ -98,16 +111,44 @@ class Notices:
             self._seen.clear()  # the store knows them all
         self._seen.add(key)
 
-    def _begin(self, notice: Notice, execution_id: str) -> None:
-        if len(self._under_way) >= PENDING_MAX:
-            log.warning("too many notices are under way; not told: %s (holdfast show %s)", notice.title, execution_id)
-            return
-        self._run(self._send(notice, execution_id))
+    def _begin(self, notice: Notice, execution_id: str, fact: str) -> None:
+        if len(self._under_way) < PENDING_MAX:
+            self._run(self._send(notice, execution_id))
+        elif len(self._put_off) < PUT_OFF_MAX:
+            self._put_off.append((execution_id, fact))
+        else:
+            self._only_counted += 1
 
     def _run(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """There is room for one more: the one that was put off first, and at the very end how many were not."""
+        self._under_way.discard(task)
+        if self._closing.is_set() or len(self._under_way) >= PENDING_MAX:
+            return
+        if self._put_off:
+            self._run(self._send_late(*self._put_off.popleft()))
+        elif self._only_counted:
+            number, self._only_counted = self._only_counted, 0
+            self._summaries += 1
+            key = key_of(self._services.driver, f"more:{self._services.clock.now_us()}:{self._summaries}")
+            log.warning("%s not told one by one: too many came at once", _counted(number)[0])
+            self._run(self._send(notice_of_many(number, key), ""))
+
+    async def _send_late(self, execution_id: str, fact: str) -> None:
+        """Unless it is no news any more: a request may have been settled meanwhile, or all of it deleted."""
+        try:
+            _, state, _ = await read_state(self._services.store, execution_id)
+        except NotFound:
+            return
+        except HoldfastError as error:
+            log.warning("nobody was told what became of %s: %s", execution_id, error)
+            return
+        if fact in facts_of(state, state.seq):
+            await self._send(notice_of(state, fact, self._url), execution_id)
 
     async def _send(self, notice: Notice, execution_id: str) -> None:
         for channel in self._channels:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.engine.program import StepCall
 
 LOOK_EVERY_S = 1.0
+TOLD_MAX = 10_000  # executions of which it is remembered that they were told
 ASK_AGAIN_S = 60.0  # an execution that was put to sleep meanwhile wakes up so often to ask
 log = logging.getLogger("holdfast")
 
@@ -38,7 +39,7 @@ class Pressure:
         self._due = 0.0  # of the next look, in the loop's time
         self._calm_since: float | None = None
         self._held: dict[Driver, int] = {}  # how many steps of each execution wait, in the order in which they came
-        self._told: set[str] = set()  # executions whose journals tell of this stage
+        self._told: dict[str, None] = {}  # executions whose journals tell of this stage, in the order of their asking
         self._timer: asyncio.TimerHandle | None = None
 
     # ---- one step -------------------------------------------------------------------------------------------------
@@ -75,9 +76,13 @@ class Pressure:
                 del self._held[run]
 
     def _tell(self, run: Driver, call: StepCall) -> None:
-        """Once for each stage."""
-        if run.state.id not in self._told:
-            self._told.add(run.state.id)
+        """Once for each stage; and, should there be too many to remember, again to whom it was told longest ago."""
+        is_told = run.state.id in self._told
+        self._told.pop(run.state.id, None)
+        self._told[run.state.id] = None
+        if len(self._told) > TOLD_MAX:
+            del self._told[next(iter(self._told))]
+        if not is_told:
             run.append(ev.PressureFelt(at=run.now_us(), path=call.path, stage=STAGES[self.stage], why=self.why))
 
     def _let_on(self) -> None:

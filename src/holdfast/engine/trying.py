@@ -22,6 +22,7 @@ from holdfast.engine.breaker import Breaker
 from holdfast.engine.budgeting import bill, bill_of_cut, nothing_spent
 from holdfast.engine.failing import after_failure
 from holdfast.engine.gates import cache_s, enter, to_cache
+from holdfast.engine.guards import Guard
 from holdfast.engine.standing import Standing
 from holdfast.engine.work import Work
 from holdfast.tools.bugs import place_of_bug, trace_of
@@ -52,7 +53,7 @@ async def attempt(work: Work, step: Step | None, arguments: bytes) -> None:
     try:
         if breaker is not None and breaker.state != "closed":
             breaker.begin(work)
-        await _try(work, step, tool, fallback, arguments, breaker)
+        await _try(work, step, tool, fallback, arguments, guard)
     finally:
         guard.leave(run.places)
         pressure.left()
@@ -61,9 +62,9 @@ async def attempt(work: Work, step: Step | None, arguments: bytes) -> None:
 
 
 async def _try(
-    work: Work, step: Step | None, tool: Tool[..., Any], fallback: int, arguments: bytes, breaker: Breaker | None
+    work: Work, step: Step | None, tool: Tool[..., Any], fallback: int, arguments: bytes, guard: Guard | None
 ) -> None:
-    run, call = work.run, work.call
+    run, call, breaker = work.run, work.call, guard.breaker if guard is not None else None
     number = step.attempt + 1 if step is not None else 1
     effect = work.effect_of(tool)
     started_at = run.now_us()
@@ -74,8 +75,9 @@ async def _try(
         await _durable(work, number, started_at, tool)
     call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
     call_.resources = run.services.allowed(call.policy.resources, tool.resources)
-    if breaker is not None:
-        call_.gate = partial(breaker.lets, work)
+    call_.together = run.together
+    if guard is not None:
+        _hand_over(work, guard, call_)
     if run.state.id in run.services.feed.watched:
         run.voice.call(call_, tool.name, arguments)
     began = run.loop_time()
@@ -104,6 +106,12 @@ async def _try(
         if call_.book is not None:
             run.voice.close(call_)
     _completed(work, tool, fallback, call_, output, started_at, int((run.loop_time() - began) * 1e6), breaker)
+
+
+def _hand_over(work: Work, guard: Guard, call_: Call) -> None:
+    call_.turn = guard.turn
+    if guard.breaker is not None:
+        call_.gate = partial(guard.breaker.lets, work)
 
 
 def _described(work: Work, tried: Call, error: BaseException) -> Failure:

@@ -13,6 +13,7 @@ from holdfast.core.budget import Spend, in_usd
 from holdfast.core.cards import card_of_failure, card_of_request
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.execution import Asked, Execution, Step, percent
+from holdfast.core.resources import all_used
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.store import Head, Store
 
@@ -192,6 +193,8 @@ def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> 
         "engine": created.engine,
         "recoveries": state.recoveries,
         "spend": wire_spend(state.spend),
+        "used": plain(all_used(step.used for step in state.steps.values())),
+        "resources_total": plain(created.resources_total),
         "events": state.seq,
     }
 

@@ -79,6 +79,23 @@ class ResourceOptions(TypedDict, total=False):
     open_files: int
     disk: int | str
     output: int | str
+    cores: float
+
+
+class TotalResources(TypedDict, total=False):
+    """What the commands of all steps of an execution may use together."""
+
+    memory: int | str
+    cpu: float | str
+    processes: int
+    open_files: int
+    disk: int | str
+
+
+class PlanResources(ResourceOptions, total=False):
+    """What each step may use that does not say otherwise, and what all of them may use together."""
+
+    total: TotalResources
 
 
 class ToolOptions(StepOptions, total=False):
@@ -127,7 +144,7 @@ class PlanOptions(TypedDict, total=False):
     on_pause_timeout: OnTimeout
     budget: float | BudgetOptions
     checkpoint: CheckpointOptions
-    resources: ResourceOptions
+    resources: PlanResources
 
 
 Arguments = Mapping[str, Any] | Ref

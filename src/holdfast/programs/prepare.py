@@ -125,6 +125,7 @@ class Preparer:
             "budget": plan.budget,
             "checkpoint": plan.checkpoint,
             "parallel": plan.parallel,
+            "resources_total": plan.resources_total,
         }
         if plan.concurrency is not None:
             key = as_text(plan.concurrency.key.render(values))

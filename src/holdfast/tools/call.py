@@ -20,8 +20,9 @@ from holdfast.core.policy import NOTE_BYTES_MAX
 from holdfast.core.resources import DEFAULTS, Usage
 from holdfast.tools import values
 from holdfast.tools.logbook import Logbook
-from holdfast.tools.pace import Gate, wait_turn
+from holdfast.tools.pace import Gate, Turn, Turns, wait_turn
 from holdfast.tools.threads import NeverBegan
+from holdfast.tools.together import Together
 
 
 class CallHost(Protocol):
@@ -61,7 +62,7 @@ class Call:
 
     __slots__ = (
         "_host", "_loop", "attempt", "book", "execution_id", "folder", "gate", "key", "may_be_cached", "notes", "path",
-        "resources", "secrets", "signs", "spent_micros", "used",
+        "resources", "secrets", "signs", "spent_micros", "together", "turn", "used",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
@@ -84,7 +85,9 @@ class Call:
         self.spent_micros: int | None = None  # what it has said so far; None: nothing
         self.book: Logbook | None = None  # made with its first words
         self.resources = DEFAULTS  # what the commands it starts may use
+        self.together: Together | None = None  # what they may use along with all others of the execution
         self.used: Usage | None = None  # what they used so far, as far as it was measured
+        self.turn: Turn | None = None  # that was taken for it before it began
         self.may_be_cached = True  # a tool says no to an answer that will not stay true as long as its others
         self.signs = 0  # of life it has given: words, progress, notes
         self.gate: Callable[[], bool] | None = None  # asked before the tool is called, and after it waited
@@ -103,6 +106,16 @@ class Call:
         if not has_begun and self.gate is not None and not self.gate():
             gate.give_back()
             raise HeldBack
+
+    async def turn_of(self, turns: Turns, has_begun: bool = False) -> Turn:
+        """The turn that was taken for this call, if it is one of these; or else one of them, after waiting for it."""
+        taken, self.turn = self.turn, None
+        if taken is not None and taken.turns is turns:
+            return taken
+        if taken is not None:
+            taken.end()
+        await self.take_turn(turns, has_begun)
+        return Turn(turns)
 
     def note(self, data: Any) -> Awaitable[None]:
         """Make `data` durable, for `notes` of the next attempt. Await it; in a `def` tool it blocks until then."""
@@ -160,6 +173,8 @@ class Call:
     def use(self, used: Usage) -> None:
         """Count what was used of the machine for this call. On the event loop only."""
         self.used = used if self.used is None else self.used.plus(used)
+        if self.together is not None:
+            self.together.count(used)
 
     def hear(self, stream: str, text: str) -> None:
         """What was printed or logged while this call ran, from whichever thread; `stream` names where it went."""

@@ -32,7 +32,7 @@ from holdfast.tools.call import Call, HeldBack
 from holdfast.tools.http_body import TooLarge, is_number, read_body, text_of
 from holdfast.tools.http_client import REDIRECTS_MAX, WITHOUT_EFFECT, HttpClient, Trip
 from holdfast.tools.masks import masks
-from holdfast.tools.pace import parse_rate
+from holdfast.tools.pace import Turns, parse_rate
 from holdfast.tools.tool import Tool, tool
 
 if TYPE_CHECKING:
@@ -81,10 +81,17 @@ class Http(Adapter):
 
     def tools(self) -> Sequence[Tool[..., Any]]:
         apart = Breaker(by=_host_of)  # one host that is down is no reason not to ask another
-        return (
+        tools = (
             tool(name="http.get", effect="read", breaker=apart, judge=_judge)(self.get),
             tool(name="http.request", effect="once", breaker=apart, judge=_judge)(self.request),
         )
+        for each in tools:
+            each.turns = self._turns
+        return tools
+
+    def _turns(self, arguments: Mapping[str, Any]) -> Turns:
+        """Whoever waits for its host has not begun, and holds nothing that others could use."""
+        return self._client.turns_for(arguments["url"])
 
     async def close(self) -> None:
         await self._client.close()

@@ -16,11 +16,12 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from holdfast.core.errors import Misconfigured, NotPermitted, Transient
 from holdfast.tools.addresses import Reach
 from holdfast.tools.call import Call
-from holdfast.tools.pace import Pacer, Places, Rate
+from holdfast.tools.pace import Rate, Turns
 
 if TYPE_CHECKING:
     import ssl
@@ -56,8 +57,9 @@ class HttpClient:
         self._reach = reach
         self._connections_per_host = connections_per_host
         self._rate_per_host = rate_per_host
-        self._hosts: dict[str, tuple[Places, Pacer | None]] = {}
-        self._others: tuple[Places, Pacer | None] | None = None
+        self._hosts: dict[str, Turns] = {}
+        self._held: WeakValueDictionary[str, Turns] = WeakValueDictionary()  # also those that only a call still knows
+        self._others: Turns | None = None
         self._client: httpx.AsyncClient | None = None
 
     @asynccontextmanager
@@ -72,11 +74,8 @@ class HttpClient:
         # Redirects are followed here and not by httpx, which reads their bodies whole, however large they are, shows
         # the next host every header that was meant for this one, and knows nothing of its limits.
         for _ in range(REDIRECTS_MAX + 1):
-            places, pacer = self._limits_of(f"{asked.url.host}:{asked.url.port or asked.url.scheme}")
-            await call.take_turn(places, has_begun=bool(trip.taken_by))
+            turn = await call.turn_of(self._turns_at(asked.url), has_begun=bool(trip.taken_by))
             try:
-                if pacer is not None:
-                    await call.take_turn(pacer, has_begun=bool(trip.taken_by))
                 trip.sending, trip.answered = True, False
                 response = await client.send(asked, stream=True)
                 trip.answered = True
@@ -88,7 +87,7 @@ class HttpClient:
                 finally:
                     await response.aclose()
             finally:
-                places.give_back()
+                turn.end()
             if asked.method not in WITHOUT_EFFECT:
                 trip.taken_by = trip.taken_by or str(asked.url)
             if not _is_same_side(asked.url, following.url):
@@ -109,22 +108,29 @@ class HttpClient:
         if client is not None:
             await client.aclose()
 
-    def _limits_of(self, host: str) -> tuple[Places, Pacer | None]:
-        limits = self._hosts.pop(host, None)
-        if limits is None:
-            if len(self._hosts) >= HOSTS_KEPT:
-                idle = next((name for name, limits in self._hosts.items() if _is_idle(*limits)), None)
-                if idle is None:  # to forget a rate would be to break it; those that come too late share one
-                    self._others = self._others or self._fresh_limits()
-                    return self._others
-                del self._hosts[idle]
-            limits = self._fresh_limits()
-        self._hosts[host] = limits  # at the end: the one used last is forgotten last
-        return limits
+    def turns_for(self, url: str) -> Turns:
+        """What a request waits for before it is made: the line of its host. Raises whatever is wrong with the url."""
+        import httpx
 
-    def _fresh_limits(self) -> tuple[Places, Pacer | None]:
-        pacer = Pacer(self._rate_per_host) if self._rate_per_host is not None else None
-        return Places(self._connections_per_host), pacer
+        return self._turns_at(httpx.URL(url))
+
+    def _turns_at(self, url: httpx.URL) -> Turns:
+        return self._turns_of(f"{url.host}:{url.port or url.scheme}")
+
+    def _turns_of(self, host: str) -> Turns:
+        turns = self._hosts.pop(host, None) or self._held.get(host)
+        if len(self._hosts) >= HOSTS_KEPT:
+            idle = next((name for name, kept in self._hosts.items() if kept.is_at_rest()), None)
+            if idle is None:  # to forget a rate would be to break it; those that come too late share one
+                self._others = self._others or self._fresh_turns()
+                return turns or self._others
+            del self._hosts[idle]
+        turns = turns or self._fresh_turns()
+        self._hosts[host] = self._held[host] = turns  # at the end: the one used last is forgotten last
+        return turns
+
+    def _fresh_turns(self) -> Turns:
+        return Turns(self._connections_per_host, self._rate_per_host)
 
     def _opened(self) -> httpx.AsyncClient:
         if self._client is None:
@@ -140,10 +146,6 @@ class HttpClient:
                 trust_env=False,  # a proxy would look names up by itself, where nobody judges the address
             )
         return self._client
-
-
-def _is_idle(places: Places, pacer: Pacer | None) -> bool:
-    return not places.used and (pacer is None or pacer.is_at_rest())
 
 
 def _guarded_transport(reach: Reach) -> httpx.AsyncHTTPTransport:

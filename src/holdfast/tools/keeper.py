@@ -27,11 +27,18 @@ from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
+    from holdfast.tools import keeper_throttle as throttles
+    from holdfast.tools import keeper_together as shared
     from holdfast.tools import keeper_tree as trees
 else:  # alone in an interpreter that knows no packages: what is needed stands beside this file
-    _spec = spec_from_file_location("keeper_tree", os.path.join(os.path.dirname(__file__), "keeper_tree.py"))
-    trees = module_from_spec(_spec)
-    _spec.loader.exec_module(trees)
+
+    def _beside(name):
+        spec = spec_from_file_location(name, os.path.join(os.path.dirname(__file__), f"{name}.py"))
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    trees, shared, throttles = map(_beside, ("keeper_tree", "keeper_together", "keeper_throttle"))
 
 MARK = "HOLDFAST_PROCESS"  # in the environment of every command, so that a descendant that left its group is recognised
 _PR_SET_PDEATHSIG = 1
@@ -41,6 +48,7 @@ _TAG_DIGITS = 12  # of an id, which are random; no two commands on a machine may
 _SECOND_LOOKS = 10
 _SECOND_LOOK_S = 0.001
 _LAST_PAUSE_S = 0.005
+_TOGETHER_KEPT = 1000  # executions without a command now; the engine knows what they have used up
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -58,6 +66,10 @@ class Keeper:
         self._descriptors: list[int] = []
         self._commands: dict[int, str] = {}  # pid → the id the engine gave it
         self._watched: dict[int, trees.Watch] = {}  # those of them that have limits
+        self._together: dict[str, shared.Together] = {}  # executions whose commands share limits
+        self._of_execution: dict[int, str] = {}  # those of the commands that do, and their execution
+        self._throttles: dict[int, throttles.Throttle] = {}  # commands that may use only so many cores
+        self._resting: dict[int, set[int]] = {}  # those of them that stand still now, with their processes
         self._tags: dict[int, str] = {}  # what every process of a command is marked with → the command's id
         self._orphans: dict[int, str] = {}  # whose parents died: pid → the id of the command they came from
 
@@ -130,10 +142,27 @@ class Keeper:
         self._commands[pid] = request["id"]
         self._tags[request["tag"]] = request["id"]
         if request.get("limits"):
-            self._watched[pid] = trees.Watch(pid, request["limits"])
+            watch = self._watched[pid] = trees.Watch(pid, request["limits"])
+            if request["limits"].get("cores"):
+                self._throttles[pid] = throttles.Throttle(request["limits"]["cores"], time.monotonic())
+            if request.get("together"):
+                self._join(pid, watch, request["together"])
         self._tell({"is": "started", "id": request["id"], "pid": pid})
 
     # ---- limits
+
+    def _join(self, pid: int, watch: trees.Watch, together: dict[str, Any]) -> None:
+        limits, execution = together["limits"], together["id"]
+        others = self._together.pop(execution, None)
+        if others is None:
+            if len(self._together) >= _TOGETHER_KEPT:
+                idle = (known for known in self._together if known not in self._of_execution.values())
+                self._together.pop(next(idle, ""), None)
+            others = shared.Together(limits, {"disk": trees.DISK_SLACK_BYTES})
+        others.remember(together["spent"])
+        watch.counts_files = "open_files" in limits
+        self._together[execution] = others  # at the end: who was used last is forgotten last
+        self._of_execution[pid] = execution
 
     def _patience_ms(self) -> float | None:
         if not self._watched:
@@ -148,10 +177,34 @@ class Keeper:
             return
         self._know_orphans()
         for pid, watch in due:
+            trees.signal_all(self._resting.pop(pid, ()), signal.SIGCONT)
             watch.look(trees.tree_of(self._roots(pid)))
             if watch.over:
-                stopped = trees.stop_all(lambda pid=pid: self._members(pid))
-                trees.signal_all(stopped, signal.SIGKILL)
+                self._end(pid)
+            elif pid in self._throttles:
+                self._slow_down(pid, watch)
+        for execution in {self._of_execution[pid] for pid, _ in due if pid in self._of_execution}:
+            self._look_at_all(execution)
+
+    def _slow_down(self, pid: int, watch: trees.Watch) -> None:
+        """Let it stand still until it has used no more than it may; the next look lets it go on."""
+        now = time.monotonic()
+        rest_s = self._throttles[pid].rest_s(watch.cpu_s, now)
+        if rest_s:
+            self._resting[pid] = trees.stop_all(lambda: self._members(pid))
+            watch.due = now + rest_s
+
+    def _look_at_all(self, execution: str) -> None:
+        """At what the commands of an execution use together; whoever has the most pays for it."""
+        own = {pid: self._watched[pid] for pid, of in self._of_execution.items() if of == execution}
+        hog = self._together[execution].hog(own, trees.shared_once)
+        if hog is not None:
+            own[hog.pid].over, own[hog.pid].together = hog.over, hog.used
+            self._end(hog.pid)
+
+    def _end(self, pid: int) -> None:
+        stopped = trees.stop_all(lambda: self._members(pid))
+        trees.signal_all(stopped, signal.SIGKILL)
 
     def _members(self, pid: int) -> set[int]:
         self._know_orphans()
@@ -194,11 +247,22 @@ class Keeper:
         for pid, status, usage in ended:
             mark = self._commands.pop(pid)
             watch = self._watched.pop(pid, None)
+            self._throttles.pop(pid, None)
+            self._resting.pop(pid, None)
             if not alone:
                 self._kill_rest(pid, mark)
             self._orphans = {orphan: of for orphan, of in self._orphans.items() if of != mark}
             self._tags = {tag: of for tag, of in self._tags.items() if of != mark}
-            self._tell({"is": "exited", "id": mark, "code": os.waitstatus_to_exitcode(status), **_used(usage, watch)})
+            used = self._leave(pid, _used(usage, watch))
+            self._tell({"is": "exited", "id": mark, "code": os.waitstatus_to_exitcode(status), **used})
+
+    def _leave(self, pid: int, used: dict[str, Any]) -> dict[str, Any]:
+        """What it used up is used up for all who shared a limit with it."""
+        execution = self._of_execution.pop(pid, None)
+        if execution is None:
+            return used
+        over, amount = self._together[execution].ended(used["cpu_s"], used["disk_bytes"])
+        return {**used, "over": over, "together": amount} if over and not used["over"] else used
 
     def _count_orphan(self, pid: int, usage: Any) -> None:
         mark = self._orphans.pop(pid, None)
@@ -230,6 +294,7 @@ class Keeper:
         tree, _ = self._tree(pid, mark)
         trees.signal_group(pid, number)
         trees.signal_all(tree | {pid}, number)
+        trees.signal_all(self._resting.pop(pid, ()), signal.SIGCONT)  # or it would not hear of it
 
     def _tree(self, pid: int, mark: str) -> tuple[set[int], bool]:
         """Descendants of a command, and orphans that came from it.
@@ -268,6 +333,7 @@ def _used(usage: Any, watch: trees.Watch | None) -> dict[str, Any]:
         "disk_bytes": watch.disk_bytes,
         "processes": watch.processes,
         "over": watch.over,
+        "together": watch.together,
     }
 
 

@@ -90,6 +90,15 @@ def written_bytes(pids: Iterable[int]) -> int:
     return total
 
 
+def open_files(pids: Iterable[int]) -> int:
+    """How many files, sockets and pipes they have open."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            total += len(os.listdir(f"/proc/{pid}/fd"))
+    return total
+
+
 # ---- the whole table, for when all of it is needed -----------------------------------------------------------------
 
 
@@ -204,6 +213,9 @@ class Watch:
         self.processes = 1
         self.disk_bytes = 0
         self.over = ""
+        self.together: float | None = None  # if the limit is one that it shares: what all of them used
+        self.now: dict[str, float] = {"processes": 1, "memory": self.memory_bytes}
+        self.counts_files = False  # takes long, and matters only where a limit is shared
         self.due = time.monotonic() + self.EVERY_S
 
     def look(self, tree: dict[int, Seen]) -> None:
@@ -219,6 +231,9 @@ class Watch:
         self.memory_bytes = max(self.memory_bytes, memory)
         if self._looks % self.DISK_EVERY == 0:
             self.see_disk(self.lost_disk_bytes + written_bytes(tree))
+            if self.counts_files:
+                self.now["open_files"] = open_files(tree)
+        self.now.update(processes=len(tree), memory=memory, cpu=self.cpu_s, disk=self.disk_bytes)
         for name, now in (("processes", len(tree)), ("memory", memory), ("cpu", self.cpu_s)):
             if now > self._limits[name] and not self.over:
                 self.over = name

@@ -1,7 +1,7 @@
 """Taking turns: how many at once, and how many in a second, fair between executions.
 
-Owns what calls wait for, a `Gate`, and two of them: `Places` (so many at the same time) and `Pacer` (so many in a
-stretch of time).
+Owns what calls wait for, a `Gate`, and three of them: `Places` (so many at the same time), `Pacer` (so many in a
+stretch of time) and `Turns` (both, in one line).
 Whoever waits is served one execution after the other, so that one with a thousand calls does not starve one with two.
 Refuses to be shared between event loops: a limit belongs to one engine.
 """
@@ -209,3 +209,78 @@ class Pacer:
         while loop.time() >= self._next_at and self._line.call_next():
             self._next_at += self._interval_s
         self._arm(loop)
+
+
+class Turns:
+    """At most `limit` at the same time, and no faster than a rate: both in one line, for a host and the like.
+
+    With a line for each, whoever has waited in one would give it up for the other, and all of them would again.
+    """
+
+    def __init__(self, limit: int, rate: Rate | None = None) -> None:
+        self.limit = limit
+        self.used = 0
+        self._interval_s = rate.interval_s if rate is not None else 0.0
+        self._late_s_max = rate.per_s * CATCH_UP_PART if rate is not None else 0.0
+        self._next_at = float("-inf")
+        self._line = Line()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def is_at_rest(self) -> bool:
+        """Nobody is in or waits, and whoever comes next need not."""
+        return not self.used and not self._line and asyncio.get_running_loop().time() >= self._next_at
+
+    def take_now(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if self.used < self.limit and now >= self._next_at and not self._line:
+            self.used += 1
+            self._next_at = now + self._interval_s
+            return True
+        return False
+
+    def join(self, who: str) -> asyncio.Future[None]:
+        place = self._line.join(who)
+        self._move()
+        return place
+
+    def leave(self, who: str, place: asyncio.Future[None]) -> None:
+        self._line.leave(who, place)
+        if place.done() and not place.cancelled():
+            self.give_back()
+
+    def give_back(self) -> None:
+        """The call was not made after all: the next one may be made in its place."""
+        self._next_at -= self._interval_s
+        self.over()
+
+    def over(self) -> None:
+        """The call was made, and has ended."""
+        self.used -= 1
+        self._move()
+
+    def _move(self) -> None:
+        """Let in whoever may go in now, and come back when the next one may. See `Pacer` for what is made up for."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._line:
+            self._next_at = max(self._next_at, loop.time() - self._late_s_max)
+        while self.used < self.limit and loop.time() >= self._next_at and self._line.call_next():
+            self.used += 1
+            self._next_at += self._interval_s
+        if self._line and self.used < self.limit:
+            self._timer = loop.call_at(self._next_at, self._move)
+
+
+class Turn:
+    """One that was taken. It ends once: with the call, or before, when the tool is done with the host."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self._is_over = False
+
+    def end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self.turns.over()

@@ -62,12 +62,10 @@ class Ends:
         if self.inlet is not None:
             self.inlet.abort()
         for transport in self._transports:
-            if not isinstance(transport, asyncio.WriteTransport):
+            if isinstance(transport, asyncio.WriteTransport):
+                _abort(transport)
+            else:
                 transport.close()
-            elif (
-                transport.get_write_buffer_size()
-            ):  # it closes by itself once everything is written; this never will be
-                transport.abort()
 
 
 class Inlet(asyncio.Protocol):
@@ -106,7 +104,17 @@ class Inlet(asyncio.Protocol):
 
     def abort(self) -> None:
         if self._transport is not None:
-            self._transport.abort()
+            _abort(self._transport)
+
+
+def _abort(transport: asyncio.WriteTransport) -> None:
+    """Once only: one that is closing, and has nothing left to write, is about to tell its protocol so by itself.
+
+    It is closing also when nobody reads any more, as when a command could not be started; to abort it then would make
+    it tell its protocol twice, of which the loop complains on stderr.
+    """
+    if not transport.is_closing() or transport.get_write_buffer_size():
+        transport.abort()
 
 
 def _file(descriptor: int, mode: str) -> IO[Any]:

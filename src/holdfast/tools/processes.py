@@ -57,6 +57,7 @@ class Exit(NamedTuple):
     processes: int | None = None
     disk_bytes: int | None = None
     over: str = ""
+    together: float | None = None  # what all commands used of a limit that they share, if it was such a one
 
     def usage(self) -> Usage:
         return Usage(
@@ -157,6 +158,9 @@ async def spawn(
         resources = call.resources if call is not None else None
     if resources is not None:
         request["limits"] = _limits(resources)
+        if call is not None and call.together is not None:
+            call.together.check()
+            request["together"] = call.together.as_order()
     ends, theirs = await Ends.open(stdin, talks=talks)
     try:
         try:
@@ -187,6 +191,7 @@ def _limits(resources: Resources) -> dict[str, float]:
         "processes": whole.processes or 0,
         "open_files": whole.open_files or 0,
         "disk": whole.disk_bytes or 0,
+        "cores": whole.cores or 0,
         "nice": NICE,
         "nice_after_s": NICE_AFTER_S,
     }

@@ -97,7 +97,7 @@ class Commands:
         finally:
             process.close()
             call.use(Usage(output_bytes=output.bytes_seen))
-        failure = failure_of(argv, end, limits, output.stdout.text(), output.stderr.text())
+        failure = failure_of(argv, end, limits, call.together, output.stdout.text(), output.stderr.text())
         if output.is_over:
             raise ResourceShort(over_text(argv, "output", limits))
         if failure is not None:

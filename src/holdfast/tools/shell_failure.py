@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core.errors import ResourceShort, ToolError
-from holdfast.core.resources import Resources, say_size
+from holdfast.core.resources import Resources, say_cpu, say_size
+from holdfast.tools.keeper_together import PREFIX
 from holdfast.tools.masks import masks
 from holdfast.tools.processes import Exit
+from holdfast.tools.together import Together
 
 ERROR_LINES_SHOWN = 5
 ERROR_CHARS_SHOWN = 1000
@@ -25,20 +27,28 @@ _OF_TEXT = {errno.EMFILE: "open_files", errno.EFBIG: "disk"}  # which it tells a
 _FILE_LIMIT_MET = signal.strsignal(signal.SIGXFSZ) or "File size limit exceeded"
 _WORDS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "memory": ("used", "of memory", say_size),
-    "cpu": ("used", "of CPU time", lambda seconds: f"{seconds:.3g} s"),
+    "cpu": ("used", "of CPU time", say_cpu),
     "processes": ("had", "processes at once", str),
     "open_files": ("wanted", "open files in one process", str),
     "disk": ("wrote", "to disk", say_size),
     "output": ("printed", "of output", say_size),
 }
+_SHARED_WORDS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
+    "processes": ("had", "processes at once", "{:.0f}".format),
+    "open_files": ("had", "open files", "{:.0f}".format),
+}
 
 
-def failure_of(argv: Sequence[str], end: Exit, limits: Resources, stdout: str, stderr: str) -> ToolError | None:
+def failure_of(
+    argv: Sequence[str], end: Exit, limits: Resources, together: Together | None, stdout: str, stderr: str
+) -> ToolError | None:
     """None for a command that ended well."""
     met_file_limit = _FILE_LIMIT_MET in stderr  # as shells say of a child; where writing is not counted, all we hear
     if end.code == 0 and not end.over and not met_file_limit:
         return None
     last = _last_lines(stderr or stdout)
+    if together is not None and end.over.startswith(PREFIX):
+        return ResourceShort(_shared_text(argv, end, together.limits) + (f"\n{last}" if last else ""))
     over = end.over or ("disk" if met_file_limit else _over(end, limits, last))
     if over:
         used: Any = {"memory": end.rss_bytes, "cpu": end.cpu_s, "processes": end.processes, "disk": end.disk_bytes}
@@ -62,9 +72,7 @@ def _over(end: Exit, limits: Resources, last: str) -> str:
 def over_text(argv: Sequence[str], over: str, limits: Resources, used: Any = None, *, ended: bool = True) -> str:
     """`ended`: by us or the system, and not by itself before anybody looked."""
     did, of_what, say = _WORDS[over]
-    allowed = getattr(limits, {"cpu": "cpu_s", "processes": "processes", "open_files": "open_files"}.get(
-        over, f"{over}_bytes"
-    ))  # fmt: skip
+    allowed = _allowed(limits, over)
     if used is None or used <= allowed:  # the system held it to its limit, so nobody knows how far it would have gone
         what = f"it {did} more than {say(allowed)} {of_what}, which is its limit"
     else:
@@ -72,6 +80,22 @@ def over_text(argv: Sequence[str], over: str, limits: Resources, used: Any = Non
             ", so it was ended" if ended else ""
         )
     return f"{what}: {shown(argv)};\nif it needs more, raise resources.{over} of the step, the plan or the settings"
+
+
+def _shared_text(argv: Sequence[str], end: Exit, limits: Resources) -> str:
+    over = end.over.removeprefix(PREFIX)
+    did, of_what, say = _SHARED_WORDS.get(over) or _WORDS[over]
+    ended = "; this one had the most, so it was ended" if end.code < 0 else ""
+    return (
+        f"all commands of this execution together {did} {say(end.together)} {of_what}, and "
+        f"{say(_allowed(limits, over))} are allowed{ended}: {shown(argv)};\n"
+        f"if they need more, raise resources.{end.over} of the plan"
+    )
+
+
+def _allowed(limits: Resources, name: str) -> Any:
+    field = {"cpu": "cpu_s", "processes": "processes", "open_files": "open_files"}.get(name, f"{name}_bytes")
+    return getattr(limits, field)
 
 
 def shown(argv: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from holdfast.tools.call import Call, HeldBack, running_call
 from holdfast.tools.classes import EXECUTE, Executes, parts_of
 from holdfast.tools.hooks import HOOKS, AboutHook, HealthHook, Hook, Hooked, JudgeHook, OutputInvalid, UndoHook
 from holdfast.tools.options import Options, place_of, read_options, resolve_hints
+from holdfast.tools.pace import Turns
 from holdfast.tools.signature import Signature
 from holdfast.tools.threads import pool
 from holdfast.tools.values import encode
@@ -56,6 +57,7 @@ class Tool(Hooked, Generic[P, R]):
         self.rate = options.rate
         self.fallbacks = options.fallbacks
         self.breaker = options.breaker
+        self.turns: Callable[[Mapping[str, Any]], Turns] | None = None  # what a call waits for, by its arguments
         self.is_async = inspect.iscoroutinefunction(function)
         self.place = place_of(function)
         self._hints = resolve_hints(function)
