@@ -157,9 +157,12 @@ class Owed:
         self._engine = engine
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._saving: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def remember(self, execution_id: str, since_us: int, when: float) -> None:
         """`since_us`: the moment of the checkpoint before it; `when` it is due, by the loop's own time."""
+        if self._closed:
+            return  # made up for by whoever drives it next
         if execution_id in self._timers:
             self._timers[execution_id].cancel()
         loop = asyncio.get_running_loop()
@@ -186,6 +189,7 @@ class Owed:
             _tell_unsaved(services, state, error)
 
     async def close(self) -> None:
+        self._closed = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
