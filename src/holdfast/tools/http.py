@@ -253,7 +253,7 @@ def raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
     text = masks.beginning(body[: 4 * SAID_CHARS_SHOWN].decode(errors="replace"), SAID_CHARS_SHOWN)
     shown = " ".join(text.split())
     detail = f": {shown}" if shown else ""
-    retry_after_s = _retry_after(response.headers)
+    retry_after_s = retry_after(response.headers)
     # Whoever says 503 may have begun: only of a question that has no effect is it as good as "come back later".
     is_harmless = response.request.method in WITHOUT_EFFECT
     if status == 429 or (status == 503 and is_harmless and retry_after_s is not None):
@@ -267,7 +267,7 @@ def raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
     raise ToolError(said + detail, without_effect=True)
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds, or the time of day by which to come back."""
     value = headers.get("retry-after")
     if value is None:
