@@ -362,6 +362,26 @@ async def test_a_retry_of_the_execution_tells_only_those_who_were_not_told(hooks
     assert [path for path, _ in Receiver.got] == ["/good", "/bad"]
 
 
+async def test_health_tells_of_each_channel_that_cannot_be_used_and_sends_nothing(
+    hooks: str, mail: tuple[str, Mailbox]
+) -> None:
+    url, box = mail
+    well = {
+        "hook": f"{hooks}/one",
+        "mail": f"{url}&to=ann@example.test",
+        "chat": "slack://TAAAAAAAA/BAAAAAAAA/" + "c" * 24,
+    }
+    await Notify(Config(channels=well), HERE).health()
+    ill = {"gone": "json://127.0.0.1:1/", "unset": "env:NOT_SET_HERE", "odd": "no-such-service://x"}
+    with pytest.raises(Transient) as told:
+        await Notify(Config(channels={**well, **ill}), HERE).health()
+    lines = str(told.value).splitlines()
+    assert lines[0] == 'the channel "gone": 127.0.0.1:1 could not be reached: Connection refused'
+    assert "needs the environment variable NOT_SET_HERE" in lines[1]
+    assert "makes no sense to apprise" in lines[2]
+    assert (Receiver.got, box.mails) == ([], [])
+
+
 async def test_a_channel_has_one_address(hooks: str) -> None:
     with pytest.raises(Misconfigured, match='the channel "both" has more than one address; make each of them a chan'):
         await send(Config(channels={"both": f"{hooks}/one, {hooks}/two"}), to="both", text="words")

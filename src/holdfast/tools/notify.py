@@ -29,6 +29,7 @@ from holdfast.core.policy import Breaker
 from holdfast.core.suggest import did_you_mean
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.call import Call
+from holdfast.tools.http_client import check_connection
 from holdfast.tools.masks import cover_address
 from holdfast.tools.notify_ears import overhear
 from holdfast.tools.notify_filter import Filter
@@ -42,6 +43,7 @@ TITLE_CHARS_MAX = 500
 CHANNELS_MAX = 20  # of one message
 NEEDS_EXTRA = "notify.send needs the extra notify of Holdfast; install it: pip install 'holdfast[notify]'"
 Format = Literal["text", "markdown", "html"]
+_OWN_SERVERS = frozenset({"json", "xml", "form", "mailto"})
 _Telling = Callable[[], Awaitable[None]]
 
 
@@ -133,6 +135,20 @@ class Notify(Adapter):
                 found.append(str(error))
         return found
 
+    async def health(self) -> None:
+        """Each channel's address, and of those that name their own server, whether somebody is there."""
+        told: list[str] = []
+        for name in self.config.channels:
+            try:
+                service = await self._target(name, self._address(name))
+                server = _own_server(service.services[0])
+                if server is not None:
+                    await check_connection(*server)
+            except ToolError as error:
+                told.append(f'the channel "{name}": {error}')
+        if told:
+            raise Transient("\n".join(told))
+
     async def tell(self, channel: str, title: str, text: str, whose: str) -> None:
         """One message through one channel, outside of any step. Raises when it is not confirmed."""
         address = self._address(channel)
@@ -203,6 +219,14 @@ def _service(apprise: Any, channel: str, address: str) -> Any:
     if len(service.services) != 1:
         raise Misconfigured(f'the channel "{channel}" has more than one address; make each of them a channel')
     return service
+
+
+def _own_server(target: Any) -> tuple[str, int] | None:
+    """Host and port, of a service whose address names them: of the others, apprise alone knows where they are."""
+    if not _OWN_SERVERS & {target.protocol, target.secure_protocol}:
+        return None
+    port = target.port or (443 if target.secure else 80)
+    return str(getattr(target, "smtp_host", "") or target.host), int(port)
 
 
 def _channels(to: str | list[str]) -> list[str]:
