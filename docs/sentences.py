@@ -109,6 +109,7 @@ FIELDS = {
     "role": "who speaks",
     "content": "the text",
     "streaming": "whether more of it follows",
+    "call_key": "of a copy: the idempotency key of its calls in the execution that this one was made from",
     "call_id": "the idempotency key of the call",
     "percent": "0 to 100, of the whole execution",
     "step": "the step that moved",

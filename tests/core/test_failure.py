@@ -163,6 +163,9 @@ DECISIONS: list[tuple[str, Failure, Means, Tally, Decision]] = [
         Tally(),
         GiveUp(),
     ),
+    ("transient, told when", failure("transient", "unknown", 7.0), READ, Tally(), RetryLater(7.0)),
+    ("transient, told sooner", failure("transient", "unknown", 0.0), READ, Tally(), FIRST),
+    ("once, told when", failure("transient", "unknown", 7.0), Means(effect="once"), Tally(), Doubt()),
     # rule 9: a rate limit waits as it was told and is not counted among the retries
     ("rate limit, told", failure("rate_limit", "nothing", 12.5), READ, Tally(retries=99), RetryLater(12.5)),
     ("rate limit, not told", failure("rate_limit"), READ, Tally(), RetryLater(RATE_LIMIT_WAIT_S)),

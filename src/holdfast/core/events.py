@@ -290,6 +290,7 @@ class StepInDoubt(Event, frozen=True, gc=False, tag="step:in_doubt"):
     why: str
     attempt: int = 1
     spent_micros: int | None = None
+    call_key: str = ""  # of a doubt that was copied: the key it was called with there
 
 
 class StepNoted(Event, frozen=True, gc=False, tag="step:noted"):
@@ -298,6 +299,8 @@ class StepNoted(Event, frozen=True, gc=False, tag="step:noted"):
     path: str
     data: Raw
     attempt: int = 1
+    tool: str = ""  # of a note that was copied: who noted it there, and the key it was called with
+    call_key: str = ""
 
 
 class StepLogged(Event, frozen=True, gc=False, tag="step:logged"):

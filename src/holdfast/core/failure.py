@@ -182,7 +182,7 @@ def _again(failure: Failure, means: Means, tally: Tally, jitter: float, may_repe
             wait_s = failure.retry_after_s if failure.retry_after_s is not None else RATE_LIMIT_WAIT_S
             return RetryLater(min(max(0.0, wait_s), RETRY_AFTER_S_MAX))
         case "transient" | "timeout":
-            return _backoff(written or Retry(), tally, jitter)
+            return _not_before(failure.retry_after_s, _backoff(written or Retry(), tally, jitter))
         case "resource" if means.can_reduce and not tally.reduced:
             return RunReduced()
         case "permission" if means.can_refresh and not tally.refreshed:
@@ -202,3 +202,10 @@ def _backoff(retry: Retry, tally: Tally, jitter: float) -> RetryLater | None:
     except OverflowError:
         full = retry.max_s
     return RetryLater(full / 2 + full / 2 * jitter)
+
+
+def _not_before(retry_after_s: float | None, decision: RetryLater | None) -> RetryLater | None:
+    """Whoever could not answer may still have said when to come back."""
+    if decision is None or retry_after_s is None:
+        return decision
+    return RetryLater(max(decision.delay_s, min(retry_after_s, RETRY_AFTER_S_MAX)))

@@ -13,7 +13,17 @@ from msgspec import UNSET
 from holdfast.core import events as ev
 from holdfast.core import fold_budget
 from holdfast.core.errors import StoreCorrupted
-from holdfast.core.execution import ATTEMPTS_KEPT, Asked, Attempt, Child, Execution, Received, Step, parent_of
+from holdfast.core.execution import (
+    ATTEMPTS_KEPT,
+    Asked,
+    Attempt,
+    Carried,
+    Child,
+    Execution,
+    Received,
+    Step,
+    parent_of,
+)
 from holdfast.core.failure import Failure
 from holdfast.core.lifecycle import STEP_MOVES, TASK_MOVES
 
@@ -171,6 +181,8 @@ def _step_started(state: Execution, event: ev.StepStarted) -> None:
     step.due_at = None
     step.reason = ""
     step.started_at = event.at
+    if state.carried and (carried := state.carried.pop(event.path, None)) is not None and carried.tool == event.tool:
+        step.notes, step.noted_by, step.call_key = carried.notes, carried.tool, carried.call_key
     state.open_steps.add(event.path)
     if event.reserved_micros or state.spend.reserved:
         fold_budget.reserved(state, event)
@@ -272,10 +284,16 @@ def _step_in_doubt(state: Execution, event: ev.StepInDoubt) -> None:
     if event.spent_micros is not None or state.spend.reserved:
         fold_budget.settled(state, event)
     step.reason = event.why
+    step.call_key = event.call_key or step.call_key
 
 
 def _step_noted(state: Execution, event: ev.StepNoted) -> None:
-    _known_step(state, event.path, "step:noted").notes = event.data
+    if event.tool and event.path not in state.steps:
+        state.carried[event.path] = Carried(event.tool, event.call_key, event.data)
+        return
+    step = _known_step(state, event.path, "step:noted")
+    step.notes, step.noted_by = event.data, event.tool or step.tool
+    step.call_key = event.call_key or step.call_key
 
 
 def _step_logged(state: Execution, event: ev.StepLogged) -> None:

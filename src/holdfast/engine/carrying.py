@@ -311,7 +311,7 @@ def copy_of(services: Services, bundle: Bundle, *, force: bool = False) -> Copy:
     found = unmet(services, [fresh])
     if found and not force:
         raise ImportMismatch(found)
-    copied = kept_events(events, now)
+    copied = kept_events(events, state.id, now)
     wanted = {blob.digest for event in [created, *copied] for blob in large_values(event)}
     return Copy(created, copied, [(digest, bundle.blobs[digest]) for digest in sorted(wanted)])
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from holdfast.core import events as ev
 from holdfast.core.errors import Suspended
@@ -24,7 +23,7 @@ from holdfast.engine.failing import after_failure
 from holdfast.engine.gates import cache_s, enter, to_cache
 from holdfast.engine.guards import Guard
 from holdfast.engine.standing import Standing
-from holdfast.engine.work import Work
+from holdfast.engine.work import Work, notes_for
 from holdfast.tools.bugs import place_of_bug, trace_of
 from holdfast.tools.call import Call, HeldBack
 from holdfast.tools.masks import masks
@@ -73,7 +72,7 @@ async def _try(
         # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens; and so is
         # what it may cost, or a crash would forget money that was spent.
         await _durable(work, number, started_at, tool)
-    call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
+    call_ = run.make_call(call.path, number, notes_for(tool, run.state.steps[call.path]))
     call_.resources = run.services.allowed(call.policy.resources, tool.resources)
     call_.together = run.together
     if guard is not None:

@@ -142,7 +142,7 @@ class Hooked:
             await _call(self._health)
 
     async def run_estimate(self, arguments: dict[str, Any]) -> float | None:
-        """Seconds, by the tool's own word; None if it has none."""
+        """Seconds, by the tool's own word; None if it has none: then what its calls took so far is the best guess."""
         seconds = await _call(self._estimate, arguments) if self._estimate is not None else None
         if seconds is None:
             return None

@@ -71,6 +71,18 @@ class Grounds:
             "stay inside, or allow more in tools.files.roots"
         )
 
+    def holds(self, path: str) -> bool:
+        """Whether a path, absolute and without links, is inside one of the roots."""
+        return any(_is_inside(path, root) for root in self._real_roots)
+
+    def leads_to(self, path: str) -> bool:
+        """Whether a folder, likewise, is inside one of the roots or one of them inside it."""
+        return self.holds(path) or any(_is_inside(root, path) for root in self._real_roots)
+
+    @functools.cached_property
+    def _real_roots(self) -> list[str]:
+        return [os.path.realpath(root) for root in self._roots]
+
     def check_writing(self, path: str) -> None:
         """Whether what was found at `path`, which holds no links any more, may be changed, and that be recorded."""
         if not _is_text(path):
@@ -135,6 +147,10 @@ class Grounds:
             if folder.is_dir():
                 found |= {identity(entry.stat()) for entry in os.scandir(folder) if entry.is_file()}
         return found
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 def quoted(path: str) -> str:
