@@ -17,6 +17,7 @@ TOKEN_CHARS_MIN = 16  # of a part of an address, and then with a digit in it
 _SAYS_SO = re.compile(r"auth|bearer|cookie|credential|key|pass|pwd|secret|session|signature|token", re.IGNORECASE)
 
 masks = Masks()
+too_short: set[str] = set()  # names of what is a credential, and is not masked because it has too few characters
 
 
 def cover(name: str, value: str) -> None:
@@ -60,6 +61,8 @@ def cover_address(name: str, address: str) -> None:
         for piece in re.split(r"[/?&=@:#,]+", address.partition("://")[2])
         if len(piece) >= TOKEN_CHARS_MIN and any(map(str.isdigit, piece)) and not (piece == host and "." in host)
     }
+    if password and len(unquote(password)) < CREDENTIAL_CHARS_MIN and not masks.found_in(unquote(password)):
+        too_short.add(name)
     for piece in pieces | {password}:
         for form in {piece, unquote(piece)}:
             if len(form) >= CREDENTIAL_CHARS_MIN:
