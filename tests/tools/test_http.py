@@ -33,9 +33,9 @@ from holdfast.tools import http_client
 from holdfast.tools.adapter import HERE
 from holdfast.tools.addresses import Reach
 from holdfast.tools.call import Call, HeldBack, Silent
+from holdfast.tools.cut import NeverBegan
 from holdfast.tools.http import Config, Http, TooLarge
 from holdfast.tools.pace import parse_rate
-from holdfast.tools.threads import NeverBegan
 
 
 class Handler(BaseHTTPRequestHandler):

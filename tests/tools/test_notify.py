@@ -26,8 +26,8 @@ from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, Setti
 from holdfast.core.failure import describe
 from holdfast.tools.adapter import HERE
 from holdfast.tools.call import SILENT, Call, Silent
+from holdfast.tools.cut import NeverBegan
 from holdfast.tools.notify import Config, Notify
-from holdfast.tools.threads import NeverBegan
 
 
 class Mailbox:

@@ -13,6 +13,7 @@ from holdfast.cli.text import aside, count, duration, json_line, moment, output_
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution
 from holdfast.engine.feed import Watched
+from holdfast.tools.listening import keep_stdout_for_answers
 from holdfast.tools.logbook import HEARD
 
 WAITS_SHOWN = 5  # of what an execution waits for, in one line
@@ -76,7 +77,8 @@ class Audience:
 
 
 class JsonView:
-    """Every event and frame as one line, and at last one object with the outcome; sentences go to stderr."""
+    """Every event and frame as one line, and at last one object with the outcome; sentences go to stderr, and so does
+    what tools print."""
 
     def begin(self, state: Execution) -> None: ...
 
@@ -230,6 +232,7 @@ def view_for(as_json: bool, *, follows: bool = False) -> View:
     from holdfast.cli.text import is_terminal
 
     if as_json:
+        keep_stdout_for_answers()
         return JsonView()
     if is_terminal():
         from holdfast.cli.live import LiveView

@@ -120,6 +120,10 @@ class Deadlines:
             return True
         return False
 
+    def is_over(self, task: asyncio.Task[Any]) -> bool:
+        """Whether a task was cancelled because its time was up."""
+        return task in self._expired
+
     def _enforce(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for task, at in self._due.items():

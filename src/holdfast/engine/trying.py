@@ -26,8 +26,8 @@ from holdfast.engine.standing import Standing
 from holdfast.engine.work import Work, notes_for
 from holdfast.tools.bugs import place_of_bug, trace_of
 from holdfast.tools.call import Call, HeldBack
+from holdfast.tools.cut import NeverBegan
 from holdfast.tools.masks import masks
-from holdfast.tools.threads import NeverBegan
 from holdfast.tools.tool import Tool
 
 

@@ -15,7 +15,7 @@ from holdfast.core.errors import InvalidCall
 from holdfast.core.execution import Execution, call_key, percent
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.tools.call import Call
-from holdfast.tools.listening import cover
+from holdfast.tools.listening import cover, let_go
 from holdfast.tools.logbook import SAID, Line, Logbook, encode_lines
 from holdfast.tools.masks import masks
 
@@ -110,6 +110,9 @@ class Voice:
 
     def close(self, call: Call) -> None:
         """The attempt is over: its log is appended at once, and so written together with its outcome."""
+        if masks.active:
+            with suppress(OSError, ValueError):  # whoever read what is printed is gone
+                let_go(call)
         if call in self._unsaid and self.is_heard():
             role, rest = self._unsaid.pop(call)
             self._message(call, self._run.now_us(), role, masks.text(rest), True)

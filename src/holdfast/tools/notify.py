@@ -29,13 +29,14 @@ from holdfast.core.policy import Breaker
 from holdfast.core.suggest import did_you_mean
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.call import Call
+from holdfast.tools.cut import NeverBegan
 from holdfast.tools.http_client import check_connection
 from holdfast.tools.masks import cover_address
 from holdfast.tools.notify_ears import overhear
 from holdfast.tools.notify_filter import Filter
 from holdfast.tools.notify_outcome import failure_of
 from holdfast.tools.pace import Pacer, parse_rate
-from holdfast.tools.threads import NeverBegan, pool
+from holdfast.tools.threads import pool
 from holdfast.tools.tool import Tool, tool
 
 TEXT_CHARS_MAX = 100_000

@@ -28,6 +28,7 @@ from holdfast.core.errors import (
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.addresses import Reach
 from holdfast.tools.call import Call, HeldBack
+from holdfast.tools.cut import NeverBegan, StillRunning
 from holdfast.tools.files.grounds import Grounds
 from holdfast.tools.http import TooLarge, explained, raise_for_status, read_body
 from holdfast.tools.http_client import HttpClient, Trip
@@ -35,7 +36,7 @@ from holdfast.tools.masks import cover
 from holdfast.tools.pace import Pacer, parse_rate
 from holdfast.tools.search_index import FolderIndex
 from holdfast.tools.search_results import FILES, WEB, Result, cleaned, results_in
-from holdfast.tools.threads import NeverBegan, StillRunning, pool
+from holdfast.tools.threads import pool
 from holdfast.tools.tool import Tool, tool
 
 RESULTS = 10

@@ -26,7 +26,7 @@ from holdfast.core.errors import InputInvalid, Misconfigured, SettingsInvalid, T
 from holdfast.core.policy import Approval, Effect
 from holdfast.tools.adapter import MEMORY, Adapter, HealthCheck, Place
 from holdfast.tools.call import Call
-from holdfast.tools.masks import cover, masks
+from holdfast.tools.masks import cover, cover_literal, masks
 from holdfast.tools.mcp.catalogue import Catalogue, Described, Offer
 from holdfast.tools.mcp.results import Answer
 from holdfast.tools.mcp.schema import EXTRA_NEEDED, PATTERN_CHARS_SHOWN, SchemaSignature, unchecked_pattern
@@ -246,8 +246,8 @@ class Source:
     def _reached(self) -> Reached:
         config, where = self._config, f"tools.mcp.servers.{self.name}"
         named = config.env if isinstance(config.env, dict) else {name: FROM_HERE + name for name in config.env}
-        env = {name: _value(value, f"{where}.env") for name, value in named.items()}
-        headers = {name: _value(value, f"{where}.headers") for name, value in config.headers.items()}
+        env = {name: _value(name, value, f"{where}.env") for name, value in named.items()}
+        headers = {name: _value(name, value, f"{where}.headers") for name, value in config.headers.items()}
         for name, value in headers.items():
             if not value.isascii():  # told here, and not by somebody who would show the character
                 raise Misconfigured(f"{where}.headers.{name}: it has a character that is not ASCII; write it in ASCII")
@@ -328,8 +328,9 @@ def _fits(tool: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
-def _value(value: str, where: str) -> str:
+def _value(name: str, value: str, where: str) -> str:
     if not value.startswith(FROM_HERE):
+        cover_literal(name, value)
         return value
     variable = value.removeprefix(FROM_HERE)
     if variable not in os.environ:
