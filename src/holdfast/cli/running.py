@@ -13,7 +13,7 @@ from holdfast.cli import candidates
 from holdfast.cli.bulk import ONE, Many, Selection, do_many
 from holdfast.cli.detaching import Detach, check_detachable, detach
 from holdfast.cli.going_on import resuming, retrying
-from holdfast.cli.options import AsJson, Id, Inputs, MaybeId, Why, dollars, pairs, read_inputs_file, spread
+from holdfast.cli.options import AsJson, Id, Inputs, MaybeId, Why, dollars, not_empty, pairs, read_inputs_file, spread
 from holdfast.cli.place import driving_engine, existing_store, settings_of, wait_for
 from holdfast.cli.text import count, is_terminal, json_line
 from holdfast.core.errors import InputInvalid, Refused, UsageError
@@ -170,7 +170,13 @@ def retry(  # noqa: PLR0913, PLR0917 -- one parameter per option
     execution: MaybeId = "",
     from_step: Annotated[
         str,
-        typer.Option("--from", metavar="STEP", help="Run again from this step on.", autocompletion=candidates.steps),
+        typer.Option(
+            "--from",
+            metavar="STEP",
+            help="Run again from this step on.",
+            autocompletion=candidates.steps,
+            callback=not_empty,
+        ),
     ] = "",
     plan: Annotated[str, typer.Option(metavar="FILE", help="A corrected plan to go on with.")] = "",
     given: Inputs = None,
@@ -211,7 +217,13 @@ def fork(
     context: typer.Context,
     execution: Id,
     at: Annotated[
-        str, typer.Option(metavar="STEP", help="Keep what was done before this step.", autocompletion=candidates.steps)
+        str,
+        typer.Option(
+            metavar="STEP",
+            help="Keep what was done before this step.",
+            autocompletion=candidates.steps,
+            callback=not_empty,
+        ),
     ] = "",
     as_json: AsJson = False,
     no_ask: NoAsk = False,

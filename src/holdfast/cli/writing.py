@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import candidates
 from holdfast.cli.options import AsJson, Replace, check_new
 from holdfast.cli.place import bare_engine, enter_folder, settings_of, wait_for
 from holdfast.cli.text import count, json_line
@@ -85,7 +86,14 @@ def check(
 
 def graph(
     context: typer.Context,
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan file, or the id of an execution of a plan.")],
+    plan: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN",
+            help="A plan file, or the id of an execution of a plan.",
+            autocompletion=candidates.plans_and_ids,
+        ),
+    ],
     mermaid: Annotated[bool, typer.Option("--mermaid", help="As Mermaid text, for a page.")] = False,
 ) -> int:
     """Draw a plan as a tree, or an execution of one with the status of each step.

@@ -31,9 +31,7 @@ def fits(head: Head, query: Query) -> bool:
         and (query.parent_id is None or head.parent_id == query.parent_id)
         and (not query.forked_from or head.forked_from == query.forked_from)
         and (not query.failed_step or head.failed_path == query.failed_step)
-        and all(
-            head.labels.get(key) == value or (key in head.labels and not value) for key, value in query.labels.items()
-        )
+        and all(key in head.labels and value in (None, head.labels[key]) for key, value in query.labels.items())
         and (query.created_after is None or head.created_at >= query.created_after)
         and (query.created_before is None or head.created_at < query.created_before)
         and (query.ended_before is None or 0 < head.ended_at < query.ended_before)
@@ -50,12 +48,12 @@ def _has_texts(head: Head, query: Query) -> bool:
     )
 
 
-def label_marks(key: str, value: str) -> tuple[str, str]:
+def label_marks(key: str, value: str | None) -> tuple[str, str]:
     """How the JSON of labels reads if this one is among them: as the first, or after another one.
 
     Quotes inside of a name or a value are escaped there, so that only the name of a label follows a bracket or a comma.
     """
-    pair = f"{_json(key)}:{_json(value) if value else ''}"
+    pair = f"{_json(key)}:{_json(value) if value is not None else ''}"
     return "{" + pair, "," + pair
 
 
