@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 IDS_MAX = 100
 FILES_MAX = 1000
-PLANS = (".yaml", ".yml", ".json")
-NO_PLANS = (".schema.json",)  # what `holdfast schema` writes, and others like it
 # What a step must be asking for to be named in these commands; others take any step.
 _ASKED = {"approve": {"approval"}, "deny": {"approval"}, "answer": {"question"}, "resolve": {"doubt", "correction"}}
 
@@ -141,6 +139,8 @@ def programs(context: typer.Context, incomplete: str) -> Candidates:
 
 
 def plans(incomplete: str) -> Candidates:
+    from holdfast.programs.documents import NO_PLAN_ENDINGS, PLAN_ENDINGS
+
     folder, _, beginning = incomplete.rpartition("/")
     base = folder + "/" if folder or incomplete.startswith("/") else ""
     with os.scandir(base or ".") as entries:
@@ -149,7 +149,7 @@ def plans(incomplete: str) -> Candidates:
                 continue  # hidden ones only for those who begin with a dot
             if entry.is_dir():
                 yield f"{base}{entry.name}/", "a folder"
-            elif entry.name.endswith(PLANS) and not entry.name.endswith(NO_PLANS):
+            elif entry.name.endswith(PLAN_ENDINGS) and not entry.name.endswith(NO_PLAN_ENDINGS):
                 yield base + entry.name, "a plan"
 
 

@@ -202,6 +202,21 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
 
 
+def fill_descriptors() -> None:
+    """Who starts us without stdin, stdout or stderr, as `holdfast run PLAN >&-` does, wants to hear nothing.
+
+    The number must not stay free: the next file that is opened would get it, and that is the journal.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
 def silence() -> None:
     """Whoever read our output is gone, as in `holdfast events ID | head`: what is still said must not be an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -11,12 +11,15 @@ import typer
 from holdfast.cli import candidates
 from holdfast.cli.options import AsJson, Replace, check_new
 from holdfast.cli.place import bare_engine, enter_folder, settings_of, wait_for
-from holdfast.cli.text import count, json_line
+from holdfast.cli.text import aside, count, json_line
 from holdfast.core.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.core.plan import Plan
     from holdfast.settings import Settings
+
+
+LEFT_OUT_SHOWN = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -59,7 +62,8 @@ def check(
 ) -> int:
     """Check plans: every mistake at once, with file, line and place.
 
-    A file that is named is a plan. In folders, a plan is a YAML or JSON file with a list of steps that say what to do.
+    A file that is named is a plan. In folders, a plan is a YAML or JSON file with a list of steps that say what to do,
+    or with the schema's comment; other files are named and left out.
     Warnings name what is probably not meant and what this machine lacks. Exit codes: 0 in order, 1 mistakes (with
     --strict also warnings), 2 nothing to check.
 
@@ -76,11 +80,16 @@ def check(
     fails = bool(errors or (strict and warnings))
     if as_json:
         findings = [finding._asdict() for finding in checked.findings]
-        print(json_line({"ok": not fails, "files": checked.files, "findings": findings}))
+        told = {"ok": not fails, "files": checked.files, "findings": findings, "left_out": checked.left_out}
+        print(json_line(told))
     else:
         for finding in checked.findings:
             print(finding)
         print(f"{count(checked.files, 'plan')}: {count(errors, 'mistake')}, {count(warnings, 'warning')}")
+        if checked.left_out:
+            more = len(checked.left_out) - LEFT_OUT_SHOWN
+            names = ", ".join(checked.left_out[:LEFT_OUT_SHOWN]) + (f" and {more} more" if more > 0 else "")
+            aside(f"no plans, and not checked: {names}; name a file to check it all the same", as_json)
     return 1 if fails else 0
 
 
