@@ -109,6 +109,12 @@ def test_a_label_with_nothing_behind_its_sign_means_the_empty_value(shop: Worksh
     assert "matches --label team=; nothing was changed" in nobody.err
 
 
+def test_a_pause_of_what_nobody_drives_speaks_of_no_running_steps(shop: Workshop) -> None:
+    (held,) = hand_in(shop, 1)
+    paused = shop.run("pause", held)
+    assert re.fullmatch(r"applied as event \d+: paused\n", paused.out)
+
+
 def test_held_is_asked_for_as_lists_print_it(shop: Workshop) -> None:
     hand_in(shop, 1)
     shop.run("run", "two.yaml")

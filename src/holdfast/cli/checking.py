@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, ValuesView
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
@@ -144,7 +144,7 @@ def _has_steps(document: dict[Any, Any]) -> bool:
 
 
 def _items(entries: Any) -> list[Any]:
-    return list(entries) if isinstance(entries, Iterable) and not isinstance(entries, str) else []
+    return list(cast("Iterable[Any]", entries)) if isinstance(entries, (list, ValuesView)) else []
 
 
 def _is_like(word: Any, meant: str) -> bool:

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -48,7 +48,7 @@ def inputs_of(settings: Settings, program: str) -> Iterator[tuple[str, str]]:
         return
     declared: Any = parse_document(file.read_text("utf-8"), file)["inputs"]
     for name, said in declared.items():
-        about: Any = said.get("description") or said.get("type") if isinstance(said, dict) else said
+        about = cast("dict[str, Any]", said).get("type") if isinstance(said, dict) else said
         yield str(name), str(about or "an input")
 
 

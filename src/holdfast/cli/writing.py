@@ -104,6 +104,7 @@ def graph(
         ),
     ],
     mermaid: Annotated[bool, typer.Option("--mermaid", help="As Mermaid text, for a page.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Draw a plan as a tree, or an execution of one with the status of each step.
 
@@ -112,7 +113,7 @@ def graph(
       holdfast graph report.yaml
       holdfast graph @last --mermaid
     """
-    from holdfast.cli.drawing import mermaid_lines, tree_lines
+    from holdfast.cli.drawing import mermaid_lines, tree_lines, wired
     from holdfast.programs.documents import PLAN_ENDINGS
 
     settings = settings_of(context)
@@ -121,6 +122,10 @@ def graph(
         found = _plan_in_file(settings, plan)
     else:
         found, statuses = wait_for(_plan_of_execution(settings, plan))
+    if as_json:
+        text = "\n".join(mermaid_lines(found, statuses)) if mermaid else None
+        print(json_line({**wired(found, statuses), **({"mermaid": text} if text else {})}))
+        return 0
     draw = mermaid_lines if mermaid else tree_lines
     print("\n".join(draw(found, statuses)))
     return 0

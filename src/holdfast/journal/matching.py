@@ -12,7 +12,8 @@ import msgspec
 
 from holdfast.journal.store import Head, Query
 
-TEXTS = ("id", "name", "title", "owner", "labels", "error")  # where words are looked for; labels as JSON
+TEXTS = ("id", "name", "title", "owner", "error")  # where words are looked for, beside the labels
+_PUNCTUATION = ("{", "}", "{}", ":", ",")  # what stands in the JSON of labels without being part of any
 
 
 def words(query: Query) -> list[str]:
@@ -41,11 +42,22 @@ def fits(head: Head, query: Query) -> bool:
 def _has_texts(head: Head, query: Query) -> bool:
     if not query.text and not query.error:
         return True
-    told = [head.id, head.name, head.title, head.owner, msgspec.json.encode(head.labels).decode(), head.error]
+    told = [head.id, head.name, head.title, head.owner, head.error]
     texts = [text.lower() for text in told]
+    labels = msgspec.json.encode(head.labels).decode().lower()
     return query.error.lower() in texts[-1] and all(
-        any(word.lower() in text for text in texts) for word in words(query)
+        any(word.lower() in text for text in texts)
+        or ((part := label_part(word)) is not None and part.lower() in labels)
+        for word in words(query)
     )
+
+
+def label_part(word: str) -> str | None:
+    """How a word reads inside the JSON of labels; None for one that is found there whatever the labels say.
+
+    A quote is escaped inside of a name or a value, so that none of those around them is found.
+    """
+    return None if word in _PUNCTUATION else _json(word)[1:-1]
 
 
 def label_marks(key: str, value: str | None) -> tuple[str, str]:

@@ -25,15 +25,17 @@ def read_text(path: Path) -> str:
             raise PlanInvalid([Problem("", f"is larger than {PLAN_BYTES_MAX // 1024**2} MB")], str(path))
         return path.read_text("utf-8")
     except FileNotFoundError:
-        meant = did_you_mean(path.name, _plans_in(path.parent))
+        meant = did_you_mean(path.name, plans_in(path.parent))
         raise NotFound(f"there is no plan file {path}{meant}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise PlanInvalid([Problem("", f"cannot be read: {error}")], str(path)) from error
 
 
-def _plans_in(folder: Path) -> list[str]:
+def plans_in(folder: Path) -> list[str]:
+    """The names of the files that may be plans; none if the folder cannot be read."""
     try:
-        return [entry.name for entry in folder.iterdir() if entry.name.endswith(PLAN_ENDINGS)]
+        names = [entry.name for entry in folder.iterdir()]
+        return [name for name in names if name.endswith(PLAN_ENDINGS) and not name.endswith(NO_PLAN_ENDINGS)]
     except OSError:
         return []
 

@@ -55,6 +55,16 @@ class FindingContract(Opening):
             await _expect(store, [empty], labels={"team": ""})
             await _expect(store, [full, empty], labels={"team": None})
 
+    async def test_words_are_found_in_labels_and_not_in_what_stands_between_them(self) -> None:
+        odd = Sample(1, labels={"team": "tides", "said": 'a"b\\c'})
+        usual = Sample(2, labels={"sea": "north", "env": "prod"})
+        plain = Sample(3)
+        async with self.opened(odd.new, usual.new, plain.new) as store:
+            for word in ("team", "Tides", 'a"b', "b\\c", '"', "\\"):
+                await _expect(store, [odd], text=word)
+            for word in ("{", "}", "{}", ":", ",", '":"', 'team"', '\\"'):
+                await _expect(store, [], text=word)
+
     async def test_labels_of_odd_characters_are_found_and_only_they(self) -> None:
         odd = ('a"b', "a\\b", "%", "_", "für", "a:b,c", "{", "'", " ", "*[x]?")
         samples = [Sample(number, labels={key: f"{key}!"}) for number, key in enumerate(odd, 1)]
