@@ -124,18 +124,20 @@ class Engine(core_engine.Engine):
         budget: float | Mapping[str, float] | None = None,
         checkpoint: Checkpoints | Mapping[str, Any] | None = None,
         cache: bool = True,
+        by: str = "",
     ) -> Run:
         """Hand a task in: a plan (a file, a mapping, a `Plan`) or a function. When this returns, the task is on disk.
 
         `key` makes handing it in twice the same as once; `hold` hands it in without starting it. `budget` is what it
         may spend, in US dollars, in place of what its plan says; `{"usd": 0.5, "warn_at": 0.8}` also says when to warn.
         `checkpoint` says when it saves itself to a file, in place of what the plan or the settings say. Without `cache`
-        every tool is asked anew; what it answers is kept for others all the same.
+        every tool is asked anew; what it answers is kept for others all the same. `by` says who hands it in, where that
+        is not whoever runs this process.
         """
         created = self.preparer.prepare(
             program, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
             budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
-            fresh=not cache,
+            fresh=not cache, by=by or core_engine.user(),
         )  # fmt: skip
         if created.checkpoint is None:
             created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import AsJson
+from holdfast.cli import candidates
+from holdfast.cli.options import AsJson, not_empty
 from holdfast.cli.place import existing_store, liveness_of, settings_of, wait_for
 from holdfast.cli.text import json_line, paint
 from holdfast.cli.toolbox import builtin_registry
@@ -28,7 +29,13 @@ def register(app: typer.Typer) -> None:
 def doctor(
     context: typer.Context,
     release: Annotated[
-        str, typer.Option(metavar="ID", help="Let an execution that was set aside back in, if it is whole again.")
+        str,
+        typer.Option(
+            metavar="ID",
+            help="Let an execution that was set aside back in, if it is whole again.",
+            autocompletion=candidates.set_aside,
+            callback=not_empty,
+        ),
     ] = "",
     as_json: AsJson = False,
 ) -> int:

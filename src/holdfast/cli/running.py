@@ -13,9 +13,9 @@ from holdfast.cli import candidates
 from holdfast.cli.bulk import ONE, Many, Selection, do_many
 from holdfast.cli.detaching import Detach, check_detachable, detach
 from holdfast.cli.going_on import resuming, retrying
-from holdfast.cli.options import AsJson, Id, Inputs, MaybeId, Why, dollars, pairs, read_inputs_file, spread
+from holdfast.cli.options import AsJson, Id, Inputs, MaybeId, Why, dollars, not_empty, pairs, read_inputs_file, spread
 from holdfast.cli.place import driving_engine, existing_store, settings_of, wait_for
-from holdfast.cli.text import count, is_terminal, json_line
+from holdfast.cli.text import count, is_terminal, json_line, one_line, tame
 from holdfast.core.errors import InputInvalid, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
                 return await detach(engine, found, as_json)
             head = await found.head()
             recorded = _recorded(head, steps_ended(await found.state()))
-            note = f"going on with {head.title or head.name} ({head.id}), {recorded} in the journal"
+            note = f"going on with {one_line(tame(head.title or head.name))} ({head.id}), {recorded} in the journal"
             return await _drive(
                 engine, found, since=since, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile
             )
@@ -170,7 +170,13 @@ def retry(  # noqa: PLR0913, PLR0917 -- one parameter per option
     execution: MaybeId = "",
     from_step: Annotated[
         str,
-        typer.Option("--from", metavar="STEP", help="Run again from this step on.", autocompletion=candidates.steps),
+        typer.Option(
+            "--from",
+            metavar="STEP",
+            help="Run again from this step on.",
+            autocompletion=candidates.steps,
+            callback=not_empty,
+        ),
     ] = "",
     plan: Annotated[str, typer.Option(metavar="FILE", help="A corrected plan to go on with.")] = "",
     given: Inputs = None,
@@ -211,7 +217,13 @@ def fork(
     context: typer.Context,
     execution: Id,
     at: Annotated[
-        str, typer.Option(metavar="STEP", help="Keep what was done before this step.", autocompletion=candidates.steps)
+        str,
+        typer.Option(
+            metavar="STEP",
+            help="Keep what was done before this step.",
+            autocompletion=candidates.steps,
+            callback=not_empty,
+        ),
     ] = "",
     as_json: AsJson = False,
     no_ask: NoAsk = False,
@@ -248,7 +260,8 @@ def _drive_new(
             started = await start(engine, found)
             since, kept = await _kept(engine, started)
             head = await started.head()
-            note = f"{head.title or head.name} is execution {head.id}\nkept from {found.id}: {count(kept, 'step')}"
+            name = one_line(tame(head.title or head.name))
+            note = f"{name} is execution {head.id}\nkept from {found.id}: {count(kept, 'step')}"
             since = 0 if as_json else since  # programs get every event, people what really happens
             return await _drive(engine, started, since=since, note=note, as_json=as_json, no_ask=no_ask)
 

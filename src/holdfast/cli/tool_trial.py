@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from holdfast.cli import candidates
 from holdfast.cli.options import AsJson, pairs, read_inputs_file
 from holdfast.cli.place import settings_of, wait_for
 from holdfast.cli.text import duration, is_terminal, json_line, tame, value
@@ -27,7 +28,7 @@ Given = Annotated[
 
 def try_tool(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool to call.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool to call.", autocompletion=candidates.tools)],
     given: Given = None,
     inputs_file: Annotated[str, typer.Option("--inputs", metavar="FILE", help="Arguments as a JSON object.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Call it without asking, though it has an effect.")] = False,

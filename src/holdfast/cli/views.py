@@ -9,7 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast.cli.story import failure_lines, line_of, request_lines
-from holdfast.cli.text import aside, count, duration, json_line, moment, output_line, silence, status_word, tame
+from holdfast.cli.text import (
+    aside,
+    count,
+    duration,
+    json_line,
+    moment,
+    one_line,
+    output_line,
+    silence,
+    status_word,
+    tame,
+)
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution
 from holdfast.engine.feed import Watched
@@ -195,7 +206,7 @@ def closing_lines(result: Mapping[str, Any]) -> list[str]:
     """The outcome for people, and what to type next."""
     result = tame(dict(result))
     identity, status = result["id"], result["status"]
-    lines = [f"{status_word(status)}{_how_far(result)}: {result['title'] or result['name']} ({identity})"]
+    lines = [f"{status_word(status)}{_how_far(result)}: {one_line(result['title'] or result['name'])} ({identity})"]
     match status:
         case "completed":
             if result["output"] is not None:

@@ -129,6 +129,7 @@ class TaskCreated(Event, frozen=True, gc=False, tag="task:created"):
     parallel: int = 0  # tool calls at once in this execution; 0: as many as the settings allow
     fresh: bool = False  # nothing is answered from the cache
     resources_total: Resources | None = None  # of the machine, for the commands of all its steps together
+    by: str = ""  # who handed it in, which need not be whom it belongs to; a child's parent did
 
 
 class TaskStarted(Event, frozen=True, gc=False, tag="task:started"):

@@ -270,7 +270,7 @@ class Engine:
             execution_id=execution_id,
             verb=verb,
             at=self.services.clock.now_us(),
-            by=by or _user(),
+            by=by or user(),
             arguments=encode_arguments(**arguments),
         )
 
@@ -337,6 +337,7 @@ class Engine:
             hold=False,
             parent=None,
             owner=by or created.owner,
+            by=by or user(),
             forked_from=ev.ForkedFrom(id=execution_id, at=at),
         )
         blobs = await blobs_of(self.services.store, [fresh, *copied])
@@ -436,7 +437,8 @@ class Engine:
         await self.services.store.close()
 
 
-def _user() -> str:
+def user() -> str:
+    """Who runs this process."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.core.errors import SettingsInvalid
 from holdfast.core.policy import Checkpoints
 from holdfast.core.suggest import did_you_mean
+from holdfast.settings.environment import settings_in_environment
 from holdfast.settings.measures import PressureSettings, ResourceSettings, check_stages
 from holdfast.settings.places import find_config, find_place
 from holdfast.settings.values import (
@@ -26,7 +27,6 @@ from holdfast.settings.values import (
     Settings,
     read_value,
     settings_in,
-    settings_in_environment,
     table_at,
 )
 
