@@ -56,3 +56,28 @@ def test_without_a_place_for_its_words_it_works_and_says_nothing(shop: Workshop,
         assert (done.returncode, done.stderr) == (0, ""), command
     assert [head["status"] for head in shop.run("list", "--json").json] == ["completed"]
     assert shop.store.read_bytes().startswith(b"SQLite format 3")
+
+
+@needs_a_full_disk
+@pytest.mark.parametrize(
+    "words", ["print('paid', flush=True)", "sys.stdout.buffer.write(b'paid\\n')\n    sys.stdout.buffer.flush()"]
+)
+def test_a_tool_that_has_done_its_work_is_not_failed_by_a_full_disk_behind_its_words(
+    shop: Workshop, words: str
+) -> None:
+    tool = f"""
+import sys
+
+@holdfast.tool(name="work.pay", effect="once")
+def pay(call: holdfast.Call) -> str:
+    _log(call, "paid")
+    {words}
+    return "done"
+"""
+    shop.write("tools.py", (shop.folder / "tools.py").read_text() + tool)
+    shop.write("pay.yaml", "steps: [{id: a, tool: work.pay}]")
+    on_a_full_disk(shop, "run", "pay.yaml")
+    if shop.newest()["status"] != "completed":
+        shop.run("resume", "@last")
+    assert shop.newest()["status"] == "completed"
+    assert shop.log() == ["a paid"]

@@ -29,6 +29,12 @@ _is_for_answers = False
 _make_record: Callable[..., logging.LogRecord] = logging.LogRecord
 
 
+def _not_the_tools_affair() -> suppress:
+    """A full disk or a closed pipe behind our output must not fail a tool that has done its work: what it printed was
+    heard, and whoever prints next in our own name meets the same error and tells of it."""
+    return suppress(OSError)
+
+
 class _Pieces:
     """What a stream passes on of what calls write: masked, and so that half a secret waits for its other half."""
 
@@ -80,9 +86,17 @@ class Ear:
         if text:
             _passing.is_so = True
             try:
-                self.target(call).write(text)
+                with _not_the_tools_affair():
+                    self.target(call).write(text)
             finally:
                 _passing.is_so = False
+
+    def flush(self) -> None:
+        call = running_call.get(None)
+        if call is None:
+            return self.covered.flush()
+        with _not_the_tools_affair():
+            self.target(call).flush()
 
     def target(self, call: Call | None) -> Any:
         """Where answers for programs go to stdout, what tools print goes beside them."""
@@ -95,7 +109,8 @@ class Ear:
         rest = self._pieces.rest(call)
         if rest:
             self._pass_on(call, rest)
-            self.target(call).flush()
+            with _not_the_tools_affair():
+                self.target(call).flush()
         if self._bytes is not None:
             self._bytes.let_go(call)
 
@@ -131,8 +146,15 @@ class _EarForBytes:
         self._ear.hear(call, given.decode("utf-8", "replace"))
         return len(given)
 
+    def flush(self) -> None:
+        if running_call.get(None) is None:
+            return self.covered.flush()
+        with _not_the_tools_affair():
+            self._target(running_call.get(None)).flush()
+
     def _pass_on(self, call: Call | None, text: str) -> None:
-        self._target(call).write(text.encode("utf-8", "surrogateescape"))
+        with _not_the_tools_affair():
+            self._target(call).write(text.encode("utf-8", "surrogateescape"))
 
     def _target(self, call: Call | None) -> Any:
         stream = self._ear.target(call)
@@ -142,7 +164,8 @@ class _EarForBytes:
         rest = self._pieces.rest(call)
         if rest:
             self._pass_on(call, rest)
-            self._target(call).flush()
+            with _not_the_tools_affair():
+                self._target(call).flush()
 
     def writelines(self, lines: Any) -> None:
         for line in lines:
