@@ -73,7 +73,7 @@ def doubtful(step: Step) -> str:
 
 def edited(arguments: bytes, changes: bytes | None) -> bytes:
     """The arguments with a person's changes laid over them."""
-    if changes is None:
+    if changes is None or changes == b"null":
         return arguments
     base, edits = msgspec.json.decode(arguments), msgspec.json.decode(changes)
     if not isinstance(base, dict) or not isinstance(edits, dict):
