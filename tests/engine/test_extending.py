@@ -99,11 +99,10 @@ async def test_steps_added_after_a_failure_are_skipped_and_at_the_end_refused() 
 
 
 @pytest.mark.parametrize("end", ["completed", "failed"])
-@pytest.mark.parametrize("held_by", ["its last checkpoint", "a pause"])
 async def test_steps_added_after_the_last_word_of_the_plan_are_not_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, held_by: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """Between the last step and the end an execution may wait: for its checkpoint, or to be resumed."""
+    """Between its last step and its end an execution waits for its checkpoint."""
     writing, go_on = asyncio.Event(), asyncio.Event()
     save = checkpointing.save
 
@@ -120,14 +119,8 @@ async def test_steps_added_after_the_last_word_of_the_plan_are_not_forgotten(
         async with asyncio.timeout(60):
             await writing.wait()
         await turns()  # the program has returned, and its driver waits for the disk
-        if held_by == "a pause":
-            await run.pause()
-            go_on.set()
-            await seen(run, "checkpoint:saved")
         assert (await run.extend([step("b", "added")])).outcome == "applied"
         go_on.set()
-        if held_by == "a pause":
-            await run.resume()
         if end == "completed":
             assert await result(run) == "added"
         else:

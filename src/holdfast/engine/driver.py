@@ -45,6 +45,7 @@ class Driver:
         self._program = program
         self._task: asyncio.Task[None] | None = None
         self._stubborn = False
+        self.is_shaky = log.state.is_shaky
         self._over = asyncio.Event()
         self.finished = asyncio.Event()  # everything is let go of
         self._extended: list[asyncio.Future[None]] = []
@@ -270,6 +271,11 @@ class Driver:
     def must_wait(self) -> bool:
         """Whether a step that wants to begin has to ask `admit` first."""
         return self.cause is not None or self.state.status != "running" or self.log.error is not None
+
+    def looks_shaky(self) -> bool:
+        """Whether its last driver died, and no step has come to an end on disk since."""
+        self.is_shaky = self.state.is_shaky or not self.log.is_durable()
+        return self.is_shaky
 
     # ---- commands -----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a step's history amounts to: tries, losses and doubts so far, and what the next attempt is made of.
+"""What a step's history amounts to: tries and losses so far, and what the next attempt is made of.
 
 Pure readings of one step; step.py does what follows from them.
 """
@@ -52,16 +52,6 @@ def losses(step: Step) -> int:
     count = 1  # the one that has just been found without an outcome
     for attempt in reversed(step.attempts[:-1]):
         if attempt.outcome != "lost":
-            break
-        count += 1
-    return count
-
-
-def doubts(step: Step) -> int:
-    """Attempts in a row of which nobody knows what became."""
-    count = 0
-    for attempt in reversed(step.attempts):
-        if attempt.outcome not in ("unknown", "lost"):
             break
         count += 1
     return count

@@ -66,10 +66,12 @@ async def _try(
     number = step.attempt + 1 if step is not None else 1
     effect = work.effect_of(tool)
     started_at = run.now_us()
+    is_shaky = run.is_shaky and run.looks_shaky()
     run.append(work.started(started_at, number, tool, fallback, arguments, step, tool.cost_micros or 0))
-    if effect != "read" or tool.cost_micros or run.log.ahead() > RUN_AHEAD_EVENTS_MAX:
+    if effect != "read" or tool.cost_micros or run.log.ahead() > RUN_AHEAD_EVENTS_MAX or is_shaky:
         # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens; and so is
-        # what it may cost, or a crash would forget money that was spent.
+        # what it may cost, or a crash would forget money that was spent. After a crash even a `read` waits: if it is
+        # what takes its process down, nobody could count that otherwise.
         await _durable(work, number, started_at, tool)
     call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
     call_.resources = run.services.allowed(call.policy.resources, tool.resources)
