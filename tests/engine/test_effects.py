@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import holdfast
@@ -36,6 +37,60 @@ async def test_once_step_whose_outcome_is_unknown_is_in_doubt_and_not_repeated(e
         await run.resolve("pay", "done", output=7)
         assert await result(run) == "went on"
         assert len(script.calls) == 1
+
+
+@pytest.mark.parametrize("how", ["no answer", "hangs up"])
+async def test_once_step_whose_client_lost_the_answer_is_in_doubt_also_in_a_fork(how: str) -> None:
+    """The exceptions of HTTP clients are their own: no TimeoutError, no OSError."""
+    posted = 0
+
+    async def shop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal posted
+        await reader.readuntil(b"\r\n\r\n")
+        posted += 1  # and that is the effect
+        if how == "no answer":
+            await reader.read()  # until the client gives up
+        writer.close()
+
+    server = await asyncio.start_server(shop, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+    @holdfast.tool(effect="once")
+    async def script(value: int) -> int:
+        async with httpx.AsyncClient(timeout=0.2, trust_env=False) as client:
+            return (await client.post(url)).status_code
+
+    async with engine_at("memory:", script, echo) as engine:
+        run = await engine.start(ONCE)
+        request = await in_doubt(run)
+        assert ("ReadTimeout" if how == "no answer" else "disconnected") in request.message
+        await run.stop()
+        again = await engine.fork(run.id)
+        await in_doubt(again)
+        await again.stop()
+        server.close()
+        await server.wait_closed()
+    assert posted == 1
+
+
+async def test_mistake_of_a_once_tool_is_no_doubt_whatever_its_program_was_handling() -> None:
+    pay = Script(RuntimeError("declined"), name="pay", effect="once")
+
+    @holdfast.function
+    async def shop(ctx: holdfast.Context) -> str:
+        try:
+            raise TimeoutError("of the program")
+        except TimeoutError:
+            try:
+                await ctx.call(pay.tool, 1, name="pay")
+            except holdfast.StepFailed as failed:
+                return failed.failure.message
+        return "paid"
+
+    async with engine_at("memory:", pay.tool, functions=[shop]) as engine:
+        run = await engine.start(shop)
+        assert await result(run) == "declined"
+        assert (await step_of(run, "pay")).status == "failed"
 
 
 async def test_time_limit_of_a_once_step_leaves_a_doubt() -> None:

@@ -6,6 +6,7 @@ What follows a failure is failing.py's; what must not be guessed after a cut is 
 from __future__ import annotations
 
 import asyncio
+import sys
 from functools import partial
 from typing import Any
 
@@ -80,6 +81,7 @@ async def _try(
     if run.state.id in run.services.feed.watched:
         run.voice.call(call_, tool.name, arguments)
     began = run.loop_time()
+    handled = sys.exc_info()[1]  # by the program that asks for this step: Python would count it to the tool's errors
     try:
         output = await invoke(run, work.task, tool, arguments, call_, call.policy.timeout_s or tool.timeout_s)
     except (HeldBack, NeverBegan) as never:
@@ -96,7 +98,7 @@ async def _try(
     except BaseException as error:
         if isinstance(error, Suspended | GeneratorExit):
             raise
-        failure = _described(work, call_, error)
+        failure = _described(work, call_, error, handled)
         if breaker is not None:
             breaker.failed(work, failure)
         after_failure(work, failure, tool, call_, started_at, round((run.loop_time() - began) * 1e6))
@@ -107,9 +109,9 @@ async def _try(
     _completed(work, tool, fallback, call_, output, started_at, int((run.loop_time() - began) * 1e6), breaker)
 
 
-def _described(work: Work, tried: Call, error: BaseException) -> Failure:
+def _described(work: Work, tried: Call, error: BaseException, handled: BaseException | None) -> Failure:
     """As data; of a bug, also where it is, and its trace in the attempt's log."""
-    failure = masks.failure(describe(error))
+    failure = masks.failure(describe(error, handled))
     place = place_of_bug(error)
     if not place:
         return failure
