@@ -39,8 +39,10 @@ def category_of(error: BaseException, handled: BaseException | None = None) -> C
     own = _own_category(error)
     if own != "logic" or isinstance(error, _MISTAKES):
         return own
-    found = (_own_category(link) for link in _links(error, handled))
-    return next((category for category in found if category in ("timeout", "transient")), own)
+    for link in _links(error, handled):
+        if (found := _own_category(link)) in ("timeout", "transient"):
+            return found
+    return own
 
 
 def is_open(error: BaseException, handled: BaseException | None = None) -> bool:

@@ -10,7 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.core.causes import Category, category_of, is_open, never_reached
+from holdfast.core.causes import Category as Category
+from holdfast.core.causes import category_of, is_open, never_reached
 from holdfast.core.errors import StepFailed, ToolError
 from holdfast.core.policy import (
     RATE_LIMIT_WAIT_S,
