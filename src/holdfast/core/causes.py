@@ -12,11 +12,10 @@ import errno
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Literal, cast
+from typing import TYPE_CHECKING, cast
 
-Category = Literal[
-    "transient", "rate_limit", "timeout", "resource", "permission", "configuration", "logic", "tool", "unknown"
-]
+if TYPE_CHECKING:
+    from holdfast.core.failure import Category
 
 LINKS_MAX = 100  # of a chain, looked at: a loop that retries may raise each error while it handles the one before
 _OPEN: tuple[Category, ...] = ("transient", "timeout", "unknown")

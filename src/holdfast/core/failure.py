@@ -10,7 +10,6 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.core.causes import Category as Category
 from holdfast.core.causes import category_of, is_open, never_reached
 from holdfast.core.errors import StepFailed, ToolError
 from holdfast.core.policy import (
@@ -21,6 +20,9 @@ from holdfast.core.policy import (
     Retry,
 )
 
+Category = Literal[
+    "transient", "rate_limit", "timeout", "resource", "permission", "configuration", "logic", "tool", "unknown"
+]
 Happened = Literal["nothing", "known", "unknown"]
 
 
