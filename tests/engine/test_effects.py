@@ -11,7 +11,22 @@ import httpx
 import pytest
 
 import holdfast
-from engine.kit import HURRY, Gate, Script, echo, engine_at, events, names, plan, result, seen, settled, step, step_of
+from engine.kit import (
+    HURRY,
+    Gate,
+    Script,
+    echo,
+    engine_at,
+    events,
+    names,
+    plan,
+    quiet,
+    result,
+    seen,
+    settled,
+    step,
+    step_of,
+)
 from holdfast.core import events as ev
 
 ONCE = plan(step("pay", "script", **{"with": {"value": 5}}), step("after", "echo", **{"with": {"value": "went on"}}))
@@ -343,3 +358,26 @@ async def test_effect_written_in_the_step_goes_before_that_of_the_tool() -> None
         await seen(run, "step:completed")
         assert await result(run) == "read it"
         assert (await step_of(run, "pay")).effect == "read"
+
+
+async def test_nothing_is_called_again_after_a_pause_that_came_while_it_was_verified() -> None:
+    asked, told = asyncio.Event(), asyncio.Event()
+    script = Script(ConnectionResetError("gone"), effect="once", in_doubt="verify")
+
+    @script.tool.verify
+    async def verify(call: holdfast.Call, arguments: dict[str, Any]) -> holdfast.DidNotHappen:
+        asked.set()
+        await told.wait()
+        return holdfast.DidNotHappen()
+
+    async with engine_at("memory:", script.tool, echo) as engine:
+        run = await engine.start(ONCE)
+        async with asyncio.timeout(60):
+            await asked.wait()
+        assert (await run.pause()).outcome == "applied"
+        told.set()
+        await quiet(engine)
+        assert ((await names(run))[-1], len(script.calls)) == ("task:paused", 1)
+        await run.resume()
+        assert await result(run) == "went on"
+    assert len(script.calls) == 2

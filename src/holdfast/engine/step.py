@@ -62,7 +62,7 @@ async def perform(run: Driver, call: StepCall) -> Outcome:
             await _MOVES[step.status if step is not None else "pending"](work, step)
         finally:
             run.idle(task, before)
-        step = steps[call.path]
+        step = steps.get(call.path)
     return await outcome_of(run, step)
 
 

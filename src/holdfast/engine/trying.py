@@ -34,6 +34,8 @@ from holdfast.tools.tool import Tool
 async def attempt(work: Work, step: Step | None, arguments: bytes) -> None:
     """Go through the gates, then try once, with what the step has come to; what became of it is journaled."""
     run, call = work.run, work.call
+    if run.must_wait():  # paused or let go of while a hook or a value was waited for: step.py asks to be admitted again
+        return
     fallback = step.fallback if step is not None else 0
     tool = work.tool_of(step) if step is not None else call.tool
     if call.kind != "tool":  # the program's own code: it may wait for other steps, and must not keep them from running
