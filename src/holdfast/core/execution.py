@@ -63,6 +63,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     ended: int = 0
     retries: int = 0
     rate_limit_waits: int = 0
+    doubts: int = 0  # attempts in a row of which nobody knows what became; more of them than `attempts` keeps
     fallback: int = 0
     reduced: bool = False
     refreshed: bool = False
@@ -138,6 +139,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     extensions: list[Raw] = []
     spend: Spend = msgspec.field(default_factory=Spend)
     recoveries: int = 0
+    is_shaky: bool = False  # its driver died, and no step has come to an end since
     accepted: tuple[str, ...] = ()  # differences a person resumed it in spite of
     checkpoint: ev.CheckpointSaved | None = None  # the newest one that was saved
     snapshot_seq: int = 0  # where its newest snapshot stands; the only thing here that no event says

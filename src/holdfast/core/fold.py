@@ -68,6 +68,7 @@ def _end_step(state: Execution, step: Step, at: int) -> None:
     step.due_at = None
     step.arguments = UNSET
     state.open_steps.discard(step.path)
+    state.is_shaky = False
     if step.request_id:
         state.requests.pop(step.request_id, None)
         step.request_id = ""
@@ -78,11 +79,15 @@ def _end_step(state: Execution, step: Step, at: int) -> None:
         container.ended += 1
 
 
+_UNKNOWN = ("unknown", "lost")  # outcomes that leave open whether it happened
+
+
 def _end_attempt(step: Step, event: Any, outcome: str, failure: Failure | None = None) -> None:
     if not step.attempts or step.attempts[-1].outcome:
         return
     attempt = step.attempts[-1]
     attempt.outcome = outcome
+    step.doubts = step.doubts + 1 if outcome in _UNKNOWN else 0
     attempt.ended_at = event.at
     attempt.duration_us = getattr(event, "duration_us", 0)
     if (used := getattr(event, "used", None)) is not None:
@@ -113,6 +118,7 @@ def _started(state: Execution, event: ev.TaskStarted) -> None:
 
 def _recovered(state: Execution, event: ev.TaskRecovered) -> None:
     state.recoveries += 1
+    state.is_shaky = True
 
 
 def _waiting(state: Execution, event: ev.TaskWaiting) -> None:
@@ -173,6 +179,7 @@ def _step_started(state: Execution, event: ev.StepStarted) -> None:
     step = _step(state, event.path, "step:started")
     if step.attempts and not step.attempts[-1].outcome:
         step.attempts[-1].outcome = "lost"  # its driver died before it could say
+        step.doubts += 1
     step.tool, step.kind, step.effect = event.tool, event.kind, event.effect
     step.digest, step.arguments = event.digest, event.arguments
     step.attempt, step.total, step.title = event.attempt, event.total, event.title
