@@ -18,6 +18,7 @@ import msgspec
 from holdfast.core.events import AnyFrame, Frame
 from holdfast.journal.sql import migrations, queries
 
+RING_FILE = "live.db"  # in the data folder
 RING_FRAMES = 2000
 WATCHING_S = 3.0
 REFRESH_S = 0.2
