@@ -277,5 +277,7 @@ def _open_store(settings: Settings) -> tuple[Store, Liveness, LiveRing | None]:
         return postgres, postgres.leases, None
     folder = ensure_data_folder(settings)
     locks = LockFiles(folder / "drivers")
-    store = SqliteStore(Path(settings.store), may_migrate=lambda: all(locks.is_dead(driver) for driver in locks.everybody()))
+    store = SqliteStore(
+        Path(settings.store), may_migrate=lambda: all(locks.is_dead(driver) for driver in locks.everybody())
+    )
     return store, locks, LiveRing(folder / RING_FILE)

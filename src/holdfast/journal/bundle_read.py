@@ -22,7 +22,16 @@ from holdfast.core.execution import Execution
 from holdfast.core.labels import check_labels, check_title
 from holdfast.core.lifecycle import ENDS
 from holdfast.journal.blobs import digest_of
-from holdfast.journal.bundle import BUNDLE_BYTES_MAX, EXECUTIONS_MAX, FORMAT, Bundle, Carried, open_rows, told_of, wanted_blobs
+from holdfast.journal.bundle import (
+    BUNDLE_BYTES_MAX,
+    EXECUTIONS_MAX,
+    FORMAT,
+    Bundle,
+    Carried,
+    open_rows,
+    told_of,
+    wanted_blobs,
+)
 from holdfast.journal.codec import DIGEST_BYTES, Row
 from holdfast.journal.log import head_of
 

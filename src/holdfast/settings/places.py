@@ -147,7 +147,7 @@ def _line_of(path: Path) -> str:
 
 
 def ensure_data_folder(settings: Settings) -> Path:
-    """Create the data folder if need be; the default one, and one that a store has to itself, ignore themselves in git."""
+    """Create the data folder if need be; one that is ours alone ignores itself in git."""
     file, folder = settings.store_file, settings.data_folder
     if file is None:
         return folder

@@ -16,7 +16,7 @@ from holdfast.core.errors import InvalidCall, NotPermitted
 from holdfast.tools.adapter import MEMORY, Place
 
 OWN_FOLDER = ".holdfast"
-# Of a data folder that is not ours alone, because it is shared with other files: what in it is ours besides the journal.
+# Of a data folder that is not ours alone, but shared with other files: what in it is ours besides the journal.
 OWN_FOLDERS = frozenset({"before", "drivers", "executions", "logs", "mcp", "search", "tools"})
 OWN_FILE = "live.db"  # and what SQLite puts beside it
 SETTINGS_FILE = "holdfast.toml"
