@@ -292,6 +292,13 @@ def test_a_store_of_another_name_has_a_folder_to_itself_that_git_ignores(tmp_pat
     assert sorted((tmp_path / "data").iterdir()) == [one, other]
 
 
+@pytest.mark.parametrize(("kept", "warns"), [("0s", True), ("59s", True), ("1m", False)])
+def test_a_retention_that_keeps_nothing_is_warned_of(tmp_path: Path, kept: str, warns: bool) -> None:
+    file = write(tmp_path / "holdfast.toml", f'[retention]\nolder_than = "{kept}"\n')
+    said = f'{file}: retention.older_than: with "{kept}" whatever ends is deleted before anybody can look at it; '
+    assert [text.startswith(said) for text in load_settings(tmp_path, {}).warnings] == [True] * warns
+
+
 def test_a_link_to_a_store_shares_the_folder_of_the_store(tmp_path: Path) -> None:
     """Locks in two places would be none."""
     for name in ("x.db", "journal.db"):
