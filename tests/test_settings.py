@@ -300,8 +300,32 @@ def test_the_default_data_folder_ignores_itself_in_git(tmp_path: Path) -> None:
 
 
 def test_a_folder_the_user_named_is_created_but_not_written_into(tmp_path: Path) -> None:
-    folder = ensure_data_folder(load_settings(tmp_path, {}, {"store": "data/x.db"}))
+    folder = ensure_data_folder(load_settings(tmp_path, {}, {"store": "conf.d/journal.db"}))
+    assert folder == tmp_path / "conf.d"
     assert list(folder.iterdir()) == []
+
+
+def test_a_store_of_another_name_has_a_folder_to_itself_that_git_ignores(tmp_path: Path) -> None:
+    one, other = (ensure_data_folder(load_settings(tmp_path, {}, {"store": f"data/{name}.db"})) for name in "xy")
+    assert (one, other) == (tmp_path / "data" / "x.db.d", tmp_path / "data" / "y.db.d")
+    assert (one / ".gitignore").read_text() == "*\n"
+    assert sorted((tmp_path / "data").iterdir()) == [one, other]
+
+
+@pytest.mark.parametrize(("kept", "warns"), [("0s", True), ("59s", True), ("1m", False)])
+def test_a_retention_that_keeps_nothing_is_warned_of(tmp_path: Path, kept: str, warns: bool) -> None:
+    file = write(tmp_path / "holdfast.toml", f'[retention]\nolder_than = "{kept}"\n')
+    said = f'{file}: retention.older_than: with "{kept}" whatever ends is deleted before anybody can look at it; '
+    assert [text.startswith(said) for text in load_settings(tmp_path, {}).warnings] == [True] * warns
+
+
+def test_a_link_to_a_store_shares_the_folder_of_the_store(tmp_path: Path) -> None:
+    """Locks in two places would be none."""
+    for name in ("x.db", "journal.db"):
+        (tmp_path / f"to-{name}").symlink_to(f"data/{name}")
+    linked, plain = (load_settings(tmp_path, {}, {"store": f"to-{name}"}) for name in ("x.db", "journal.db"))
+    assert (linked.data_folder, plain.data_folder) == (tmp_path / "data" / "x.db.d", tmp_path / "data")
+    assert (linked.owns_data_folder, plain.owns_data_folder) == (True, False)
 
 
 def test_a_data_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:

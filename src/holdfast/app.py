@@ -32,7 +32,7 @@ from holdfast.engine.pressure import Pressure
 from holdfast.engine.run import Run
 from holdfast.engine.services import Limits, Services, SystemClock
 from holdfast.engine.tidying import Retention
-from holdfast.journal.live import LiveRing
+from holdfast.journal.live import RING_FILE, LiveRing
 from holdfast.journal.liveness import InProcess, Liveness, LockFiles
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.postgres_address import is_postgres, open_postgres
@@ -277,8 +277,9 @@ def _open_store(settings: Settings) -> tuple[Store, Liveness, LiveRing | None]:
     if is_postgres(settings.store):
         postgres = open_postgres(settings.store)
         return postgres, postgres.leases, None
-    ensure_data_folder(settings)
-    path = Path(settings.store)
-    locks = LockFiles(path.parent / "drivers")
-    store = SqliteStore(path, may_migrate=lambda: all(locks.is_dead(driver) for driver in locks.everybody()))
-    return store, locks, LiveRing(path.with_name("live.db"))
+    folder = ensure_data_folder(settings)
+    locks = LockFiles(folder / "drivers")
+    store = SqliteStore(
+        Path(settings.store), may_migrate=lambda: all(locks.is_dead(driver) for driver in locks.everybody())
+    )
+    return store, locks, LiveRing(folder / RING_FILE)

@@ -25,7 +25,7 @@ from engine.kit import (
     turns,
 )
 from holdfast.core.errors import PlanInvalid, Refused
-from holdfast.engine import checkpointing
+from holdfast.engine import checkpointing, gathering
 
 
 def val(value: Any) -> dict[str, Any]:
@@ -104,7 +104,7 @@ async def test_steps_added_after_the_last_word_of_the_plan_are_not_forgotten(
 ) -> None:
     """Between its last step and its end an execution waits for its checkpoint."""
     writing, go_on = asyncio.Event(), asyncio.Event()
-    save = checkpointing.save
+    save = gathering.save
 
     async def slow_disk(*given: Any) -> Any:
         writing.set()

@@ -26,7 +26,7 @@ from engine.kit import (
     until,
 )
 from holdfast.core import events as ev
-from holdfast.engine import waits
+from holdfast.engine import forks, waits
 from holdfast.journal.store import Query
 
 
@@ -290,7 +290,7 @@ async def test_stopping_a_sleeping_parent_stops_the_child_that_nobody_drives(tmp
 
 async def test_no_child_is_born_after_a_pause_was_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     looking, found = asyncio.Event(), asyncio.Event()
-    inherited = waits.inherited
+    inherited = forks.inherited
 
     async def slow_disk(*given: Any) -> Any:
         looking.set()

@@ -81,6 +81,7 @@ LIMIT_MAX = 100_000
 Limit = Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="At most so many, the newest first.")]
 
 
+OtherFolder = Annotated[bool, typer.Option("--other-folder", help="Though it was started in another folder.")]
 Replace = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 
 

@@ -116,9 +116,9 @@ class Run:
     async def pause(self, *, by: str = "", why: str = "") -> Answer:
         return await self.give(orders.pause(why=why), by=by)
 
-    async def resume(self, *, by: str = "", why: str = "", force: bool = False) -> Answer:
-        """Go on after a pause or an interrupt. Raises ResumeMismatch if the world changed, unless forced."""
-        return await self._engine.resume(self.id, by=by, why=why, force=force)
+    async def resume(self, *, by: str = "", why: str = "", force: bool = False, other_folder: bool = False) -> Answer:
+        """Go on after a pause or an interrupt. Raises ResumeMismatch if the world changed, unless that is accepted."""
+        return await self._engine.resume(self.id, by=by, why=why, force=force, other_folder=other_folder)
 
     async def interrupt(self, *, by: str = "", why: str = "") -> Answer:
         return await self.give(orders.interrupt(why=why), by=by)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.durations import parse_duration
 from holdfast.core.errors import SettingsInvalid
 from holdfast.core.policy import Checkpoints
 from holdfast.core.suggest import did_you_mean
@@ -31,6 +32,7 @@ from holdfast.settings.values import (
 )
 
 PROFILE_VARIABLE = "HOLDFAST_PROFILE"
+RETENTION_S_MIN = 60.0  # what is kept for less is as good as not kept
 GROUPS: dict[str, Any] = {
     "limits": LimitSettings,
     "notify": NotifySettings,
@@ -85,6 +87,12 @@ def load_settings(
     if groups["retention"].status and not groups["retention"].older_than:
         where = sources["retention.status"]
         raise SettingsInvalid(f'{where}: retention.status: say how long they are kept, with older_than = "30d"')
+    if groups["retention"].older_than and parse_duration(groups["retention"].older_than) < RETENTION_S_MIN:
+        kept = groups["retention"].older_than
+        warnings.append(
+            f'{sources["retention.older_than"]}: retention.older_than: with "{kept}" whatever ends is deleted before '
+            'anybody can look at it; "1h" keeps it for an hour'
+        )
     check_stages(groups["pressure"], sources)
     return Settings(
         root=place.root, config_file=config_file, sources=sources, profile=chosen, warnings=tuple(warnings),

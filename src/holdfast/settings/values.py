@@ -35,6 +35,7 @@ from holdfast.settings.measures import MEASURES, PressureSettings, ResourceSetti
 
 DATA_FOLDER = ".holdfast"
 STORE_FILE = "journal.db"
+SIDE_FOLDER = ".d"  # what the folder of a store with another name ends with
 MEMORY = "memory:"
 NEAR = 0.65  # how much alike two names are when one was probably meant for the other
 PROFILES = "profiles"  # the table of tables that override the rest of the file
@@ -190,9 +191,26 @@ class Settings:
 
     @property
     def data_folder(self) -> Path:
-        """Where the store and what belongs to it lie."""
+        """Where what belongs to the store lies, and to no other: locks, checkpoints, files as they were before.
+
+        Beside `journal.db`, and in a folder named after any other file: a folder may hold several of those, such as
+        backups, and what is deleted in one must not take the files of another. A link stands for what it leads to.
+        """
+        file = self._real_file
+        if file is None:
+            return self.root / DATA_FOLDER
+        return file.parent if file.name == STORE_FILE else file.parent / f"{file.name}{SIDE_FOLDER}"
+
+    @property
+    def owns_data_folder(self) -> bool:
+        """Whether nothing but ours lies in it."""
+        file, folder = self._real_file, self.data_folder
+        return folder.name == DATA_FOLDER or (file is not None and folder != file.parent)
+
+    @property
+    def _real_file(self) -> Path | None:
         file = self.store_file
-        return file.parent if file is not None else self.root / DATA_FOLDER
+        return Path(os.path.realpath(file)) if file is not None and file.is_symlink() else file
 
 
 class Mistakes:
