@@ -10,6 +10,8 @@ BENCH_ARGS ?=
 PROVE_ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start the command thousands of times; without bytecode on disk each start compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
 # Node comes from the nodejs wheel and pyright from its own wheel, so the type checker downloads nothing when it runs.
 export PYRIGHT_PYTHON_GLOBAL_NODE := 0
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
