@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,15 +26,12 @@ from typing import Any, NamedTuple
 from holdfast.core.errors import Misconfigured, NotPermitted, ResourceShort, ToolError
 from holdfast.core.failure import Category
 from holdfast.core.resources import DEFAULTS, Resources, Usage
-from holdfast.tools import keeper, keeper_tree
+from holdfast.tools import keeper
 from holdfast.tools.call import Call, running_call
 from holdfast.tools.pipes import Ends
 
 KILL_GRACE_S = 1.0
 OUTPUT_GRACE_S = 1.0  # after a command's end, for what is still in its pipes
-SEARCHES = 5  # at least, and until there is nobody new
-SEARCHES_MAX = 100
-SEARCH_PAUSE_S = 0.01
 NICE_AFTER_S = 10.0  # of CPU time; whoever computes for longer lets everybody else go first
 NICE = 10
 OF_THE_CALL = Resources()  # stands for: those of the running call
@@ -309,45 +305,18 @@ class _Line:
                 waiter.settle(waiter.exited, Exit(**figures))
 
     def _mourn(self) -> None:
-        """The keeper is gone. Its own children died with it; what had escaped them is found by its marks."""
+        """The keeper is gone, and with it every warden, each of whom has ended its command first (keeper_warden.py).
+
+        They hold the other end of the socket, so its end is heard only when the last of them is gone.
+        """
         with self._lock:
             self.lost = True
             waiters, self._waiters = self._waiters, {}
             self._socket.close()
         self._keeper.wait()
-        _kill_marked(set(waiters))
         for waiter in waiters.values():
             waiter.settle(waiter.started, error=ProcessLost())
             waiter.settle(waiter.exited, error=ProcessLost())
-
-
-def _kill_marked(marks: set[str]) -> None:
-    """By the mark in the environment, and by the tag that stays when a program is started without one."""
-    tags = {keeper.tag_for(mark) for mark in marks}
-    killed: set[str] = set()
-    # More than one look: a process in the middle of becoming a program shows no environment, and one that was about to
-    # start another may have done so.
-    for search in range(SEARCHES_MAX):
-        found = {
-            name
-            for name in (os.listdir("/proc") if marks and os.path.isdir("/proc") else [])
-            if name.isdigit() and (keeper_tree.tag_of(int(name)) in tags or _mark_of(name) in marks)
-        }
-        keeper_tree.signal_all(map(int, found), signal.SIGKILL)
-        if search >= SEARCHES and found <= killed:
-            return
-        killed |= found
-        time.sleep(SEARCH_PAUSE_S)
-
-
-def _mark_of(pid: str) -> str | None:
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()  # empty for the dead
-    except OSError:
-        return None
-    prefix = f"{keeper.MARK}=".encode()
-    entries = (entry for entry in environment.split(b"\0") if entry.startswith(prefix))
-    return next((entry[len(prefix) :].decode() for entry in entries), None)
 
 
 _lines: list[_Line] = []  # at most one; a list, so that a forked copy of this process can forget it
