@@ -146,7 +146,7 @@ class Keeper:
         kept = self._kept[warden] = Kept(request["id"], began.get("pid", 0), report)
         limits = request.get("limits")
         if limits:
-            kept.watch = watches.Watch(warden, kept.pid, limits, request["cwd"])
+            kept.watch = watches.Watch(warden, kept.pid, limits)
             if limits.get("cores"):
                 kept.throttle = throttles.Throttle(limits["cores"], time.monotonic())
             if request.get("together"):
@@ -197,7 +197,10 @@ class Keeper:
             trees.signal_all({*kept.resting, warden}, signal.SIGCONT)  # nobody may stop a warden, only its command
             kept.resting = set()
             watch.look()
-            if watch.over:
+            if watch.over and (victim := watch.victim()) is not None:
+                trees.signal_all([victim], signal.SIGKILL)
+                watch.over = ""  # the next look tells whether that was enough
+            elif watch.over:
                 _end(warden)
             elif kept.throttle is not None:
                 _slow_down(warden, kept, kept.throttle, watch)

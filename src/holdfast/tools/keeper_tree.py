@@ -143,6 +143,15 @@ def written_itself(pid: int) -> int:
     return 0
 
 
+def says(pid: int, text: bytes) -> bool:
+    """In its command line."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return text in file.read()
+    except OSError:
+        return False
+
+
 def open_files(tree: Iterable[Seen]) -> int:
     """How many files, sockets and pipes they have open."""
     total = 0

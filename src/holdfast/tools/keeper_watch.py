@@ -46,10 +46,11 @@ class Watch:
     SLOWLY = 5  # looks; disks are slower than memory, and to look at files takes long
     SHARE = 0.2  # of one core, at most, is spent on looking at one command
 
-    def __init__(self, warden: int, pid: int, limits: dict[str, Any], folder: str) -> None:
+    def __init__(self, warden: int, pid: int, limits: dict[str, Any]) -> None:
         first = trees.look_at(pid)  # it may be over before the next look
         self._warden = warden
         self._limits = limits
+        self._every_s = limits.get("every_s", self.EVERY_S)
         self._looks = 0
         self._nice = False
         self._cpu, self._disk = Ledger(), Ledger()
@@ -64,7 +65,7 @@ class Watch:
         self.together: float | None = None  # if the limit is one that it shares: what all of them used
         self.now: dict[str, float] = {"processes": 1, "memory": self.memory_bytes}
         self.counts_files = False  # takes long, and matters only where a limit is shared
-        self.due = time.monotonic() + self.EVERY_S
+        self.due = time.monotonic() + self._every_s
 
     def look(self) -> None:
         """Take in what the tree uses now; `over` names the limit that it is beyond, if it is."""
@@ -86,7 +87,13 @@ class Watch:
             self._nice = True
             trees.make_room(tree, self._limits["nice"])
         cost_s = time.process_time() - cpu_began
-        self.due = began + max(self.EVERY_S, cost_s / self.SHARE)
+        self.due = began + max(self._every_s, cost_s / self.SHARE)
+
+    def victim(self) -> int | None:
+        """Who is to be ended instead of everything: the largest of those that the limits name, if they name any."""
+        text = self._limits.get("victims", "").encode()
+        named = {pid: seen for pid in self.members if text and (seen := trees.look_at(pid)) and trees.says(pid, text)}
+        return max(named, key=lambda pid: named[pid].rss_bytes, default=None)
 
     def _see_cpu(self, tree: dict[int, trees.Seen]) -> None:
         """As the system adds it up, or as it was seen: each knows of some who are gone, and neither counts twice."""

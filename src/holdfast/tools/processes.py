@@ -34,6 +34,7 @@ KILL_GRACE_S = 1.0
 OUTPUT_GRACE_S = 1.0  # after a command's end, for what is still in its pipes
 NICE_AFTER_S = 10.0  # of CPU time; whoever computes for longer lets everybody else go first
 NICE = 10
+LASTING_EVERY_S = 0.1  # a browser has hundreds of threads, and all of them are looked at
 OF_THE_CALL = Resources()  # stands for: those of the running call
 FAREWELL_S = 5.0  # for the keeper to kill what is left when this process ends
 
@@ -42,6 +43,25 @@ class ProcessLost(ToolError):
     """The process that keeps all commands died, and the command with it; whether it had done its work is unknown."""
 
     category: Category = "transient"
+
+
+class Lasting(NamedTuple):
+    """Limits of what outlives a call, such as a server that many share: what it may have at one time.
+
+    Of what is used up by and by there is no right amount for something that runs for weeks. With `victims`, the largest
+    process below it that has this in its command line is ended for a limit, and everything only if there is none.
+    """
+
+    resources: Resources
+    victims: str = ""
+
+    def as_limits(self) -> dict[str, Any]:
+        held = {name: getattr(self.resources, field) for name, field in _HELD.items()}
+        said = {name: value for name, value in held.items() if value is not None}
+        return {**said, "every_s": LASTING_EVERY_S, **({"victims": self.victims} if self.victims else {})}
+
+
+_HELD = {"memory": "memory_bytes", "processes": "processes", "open_files": "open_files"}
 
 
 class Exit(NamedTuple):
@@ -133,13 +153,13 @@ async def spawn(
     env: Mapping[str, str],
     stdin: bytes | None = None,
     talks: bool = False,
-    resources: Resources | None = OF_THE_CALL,
+    resources: Resources | Lasting | None = OF_THE_CALL,
 ) -> Process:
     """Start a command. One that cannot be started is `Misconfigured`, and nothing has happened.
 
     `stdin` is all that it can read; with `talks` its stdin stays open, and `Process.write` writes to it.
     It is held to `resources`: by default to what the running call may use, and what it used is counted for that call.
-    None is for what outlives a call, such as a server that many share: it is held to nothing.
+    `Lasting` ones are for what outlives a call; None holds it to nothing.
     """
     if not argv or any("\0" in part for part in (*argv, str(cwd), *env.keys(), *env.values())):
         raise Misconfigured("a command needs a program, and no part of it may contain a NUL character")
@@ -153,7 +173,7 @@ async def spawn(
     if resources is OF_THE_CALL:
         resources = call.resources if call is not None else None
     if resources is not None:
-        request["limits"] = _limits(resources)
+        request["limits"] = resources.as_limits() if isinstance(resources, Lasting) else _limits(resources)
         if call is not None and call.together is not None:
             call.together.check()
             request["together"] = call.together.as_order()
