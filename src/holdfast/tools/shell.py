@@ -128,7 +128,7 @@ def _judge(known: Mapping[str, Any], later: Collection[str]) -> None:
 
 
 def _notice_lost_room(call: Call, folder: Path, before: int | None, end: Exit, limits: Resources) -> None:
-    """Room can be taken without writing (fallocate), which nobody counts. Others use the disk too, so it is only told."""
+    """Room can be taken without writing (fallocate), which nobody counts. Others use the disk too: it is only told."""
     after = _free_bytes(folder)
     if before is None or after is None:
         return
