@@ -95,6 +95,9 @@ def call(request: dict[str, Any]) -> None:  # noqa: PLR0912, PLR0915 -- a list o
                 sys.stderr.write("first line\nthe roof is on fire\n")
                 os._exit(3)
             answer(request, text("alive again"))
+        case "hog":
+            held = [bytearray(b"x" * 10_000_000) for _ in range(60)]
+            answer(request, text(f"holds {len(held)} pieces"))
         case "dies-always":
             os._exit(4)
         case "garbage":

@@ -41,6 +41,8 @@ PAGES = {
     " () => { document.title = 'refused' }</script>",
     "hog": "<title>Hog</title><script>fetch('/begin').then(() => { const all = [];"
     " for (;;) all.push(Array(100000).fill(0).map(n => [n])) })</script>",
+    "bytes": "<title>Bytes</title><script>const held = []; fetch('/begin').then(() => setInterval(() => {"
+    " if (held.length < 60) held.push(new Uint8Array(25e6).fill(7)) }, 20))</script>",
     "covered": "<title>Covered</title><button id=under>x</button><div style='position:fixed;inset:0'></div>",
 }
 

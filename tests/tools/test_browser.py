@@ -454,6 +454,21 @@ async def test_a_page_that_takes_too_much_memory_crashes_alone(site: Site) -> No
         await tight.close()
 
 
+async def test_a_page_whose_memory_is_no_heap_is_ended_alone(site: Site) -> None:
+    tight = Browser(Config(allow=("127.0.0.1",), memory_mb=900), HERE)
+    try:
+        await do(tight, "open", who="other", url=f"{site.url}/hello")
+        before = tight.visits.chromium
+        await do(tight, "open", url=f"{site.url}/bytes")
+        waiting = asyncio.create_task(fails(tight, "wait", text="never", timeout=30))
+        site.begin.set()
+        assert isinstance(await waiting, Crashed)
+        assert (await do(tight, "extract", who="other", selector="h1"))["text"] == "Good morning"
+        assert tight.visits.chromium is before
+    finally:
+        await tight.close()
+
+
 async def test_playwrights_own_process_may_die_too(browser: Browser, site: Site) -> None:
     await do(browser, "open", url=f"{site.url}/hello")
     (driver, *_) = [pid for pid in children_of(os.getpid()) if "run-driver" in command_of(pid)][::-1]

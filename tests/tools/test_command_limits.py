@@ -260,6 +260,117 @@ async def test_a_descendant_that_leaves_session_and_parent_still_counts(tmp_path
     await wait_until_alone()
 
 
+# Nothing that was inherited tells any more where these came from.
+HIDE = """
+import os, resource, sys, time
+resource.setrlimit(10, (5, 5))
+def away(program):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve(sys.executable, ["python", "-I", "-S", "-c", program], {})
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.usefixtures("neighbour")
+async def test_memory_of_a_descendant_that_hides_where_it_came_from_counts(tmp_path: Path) -> None:
+    error, _ = await attack(tmp_path, HIDE + f"away({HOG!r})\ntime.sleep(60)", memory_bytes=100 * MB)
+    assert "of memory, and 100 MB are allowed, so it was ended: " in str(error)
+
+
+@pytest.mark.usefixtures("neighbour")
+async def test_descendants_that_hide_where_they_came_from_are_counted(tmp_path: Path) -> None:
+    many = HIDE + "for _ in range(60): away('import time; time.sleep(60)')\ntime.sleep(60)"
+    error, _ = await attack(tmp_path, many, processes=10)
+    assert "processes at once, and 10 are allowed, so it was ended: " in str(error)
+
+
+async def test_a_process_whose_first_thread_has_ended_still_counts(tmp_path: Path) -> None:
+    """To the system such a process looks dead, with no memory of its own."""
+    headless = (
+        "import ctypes, os, threading\n"
+        f"threading.Thread(target=exec, args=({HOG!r}, {{}})).start()\n"
+        "ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)\n"  # exit, of one thread
+    )
+    error, _ = await attack(tmp_path, headless, memory_bytes=100 * MB)
+    assert "of memory, and 100 MB are allowed, so it was ended: " in str(error)
+    await wait_until_alone()
+
+
+@pytest.mark.usefixtures("neighbour")
+async def test_cpu_time_of_children_that_nobody_waits_for_counts(tmp_path: Path) -> None:
+    """The system forgets what a child used when its parent does not want to know of its end."""
+    unwaited = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n" + SPINNERS.replace(
+        "os.wait()", "\n    try: os.wait()\n    except ChildProcessError: pass"
+    )
+    error, _ = await attack(tmp_path, unwaited, cpu_s=0.5)
+    assert "of CPU time, and 0.5 s are allowed, so it was ended: " in str(error)
+
+
+# Each child lives a while after it has written, and is forgotten then.
+UNWAITED_FILLERS = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for number in range(30):
+    if os.fork() == 0:
+        with open(f"part{number}", "wb") as file:
+            file.write(os.urandom(1_000_000))
+        time.sleep(0.3)
+        os._exit(0)
+    try: os.wait()
+    except ChildProcessError: pass
+time.sleep(60)
+"""
+
+
+@pytest.mark.usefixtures("neighbour")
+async def test_what_children_wrote_that_nobody_waits_for_counts(tmp_path: Path) -> None:
+    error, _ = await attack(tmp_path, UNWAITED_FILLERS, disk_bytes=5 * MB)
+    assert "to disk, and 5 MB are allowed, so it was ended: " in str(error)
+
+
+# Memory that is in nobody's address space.
+FILES_IN_MEMORY = """
+import os, time
+held = [os.memfd_create(str(number)) for number in range(30)]
+for one in held:
+    os.write(one, b"x" * 10_000_000)
+    time.sleep(0.01)
+time.sleep(60)
+"""
+
+
+@pytest.mark.usefixtures("neighbour")
+async def test_files_in_memory_count_as_memory(tmp_path: Path) -> None:
+    error, call = await attack(tmp_path, FILES_IN_MEMORY, memory_bytes=100 * MB)
+    assert "of memory, and 100 MB are allowed, so it was ended: " in str(error)
+    assert call.used is not None
+    assert (call.used.memory_bytes or 0) > 100 * MB
+
+
+async def test_a_file_in_memory_that_processes_have_mapped_counts_once(tmp_path: Path) -> None:
+    mapped = (
+        "import mmap, os, time\n"
+        "file = os.memfd_create('shared')\n"
+        "os.write(file, b'x' * 50_000_000)\n"
+        "pids = []\n"
+        "for _ in range(3):\n"
+        "    pids.append(os.fork())\n"
+        "    if pids[-1] == 0:\n"
+        "        view = mmap.mmap(file, 50_000_000)\n"
+        "        sum(view[0::4096])\n"
+        "        time.sleep(0.5)\n"
+        "        os._exit(0)\n"
+        "for pid in pids: os.waitpid(pid, 0)\n"
+    )
+    process = await spawn([*PYTHON, mapped], cwd=tmp_path, env={}, resources=Resources(memory_bytes=120 * MB))
+    end = await process.wait()
+    process.close()
+    assert (end.code, end.over) == (0, "")
+
+
 async def test_a_command_without_limits_is_held_to_none(tmp_path: Path) -> None:
     process = await spawn([*PYTHON, LEAK + "print(len(held))"], cwd=tmp_path, env={}, resources=None)
     out = await process.stdout.read()

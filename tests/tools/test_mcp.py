@@ -49,6 +49,9 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a", {"url": "http://a/", "env": ["X"]}, "only a server that is started by `command` has an environment"),
         ("a", {"command": ["x"], "headers": {"A": "b"}}, "only a server with a `url` is sent headers"),
         ("a", {"command": ["x"], "timeout": "soon"}, "a: expected a duration"),
+        ("a", {"command": ["x"], "resources": {"memory": "lots"}}, "a.resources.memory: expected a size such as"),
+        ("a", {"command": ["x"], "resources": {"cpu": "1s"}}, "cpu: unknown key; known are: memory, processes, open_f"),
+        ("a", {"url": "http://a/", "resources": {"processes": 3}}, "only a server that is started by `command` can be"),
         ("a", {"command": ["x"], "timeout": "0s"}, "a time limit of 0 leaves no time at all"),
     ],
 )
@@ -254,6 +257,17 @@ async def test_what_is_only_odd_is_lived_with(tmp_path: Path, vice: str, tool: s
     async with family(tmp_path, h=hostile(vice, tmp_path)) as h:
         for _ in range(2):
             assert (await h.call(tool))["text"] == text
+
+
+async def test_a_server_that_takes_too_much_memory_is_ended_and_the_next_call_starts_another(tmp_path: Path) -> None:
+    async with family(tmp_path, h=hostile("hog", tmp_path, resources={"memory": "200MB"})) as h:
+        for _ in range(2):
+            with pytest.raises(
+                Transient, match=r"it went over its limit; if it needs more, raise its resources.memory"
+            ):
+                await h.call("h.look")
+    async with family(tmp_path, h=hostile("hog", tmp_path)) as h:
+        assert (await h.call("h.look"))["text"] == "holds 60 pieces"
 
 
 async def test_after_too_many_failures_a_server_is_left_alone_for_a_while(tmp_path: Path) -> None:

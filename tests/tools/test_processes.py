@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.core.errors import Misconfigured, NotPermitted
 from holdfast.core.failure import describe
+from holdfast.core.resources import DEFAULTS, Resources
 from holdfast.tools import keeper, processes
 from holdfast.tools.pipes import Ends
 from holdfast.tools.processes import Exit, ProcessLost, keeper_pid, spawn
@@ -167,21 +168,73 @@ async def test_whatever_a_command_leaves_running_ends_with_it(tmp_path: Path) ->
     wait_until_gone([bystander.pid])
 
 
-async def test_output_ends_with_the_command_even_if_an_escaped_process_holds_it_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_output_ends_with_the_command_even_if_somebody_else_holds_it_open(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(processes, "OUTPUT_GRACE_S", 0.05)
-    file = tmp_path / "pid"
-    # Without its environment and its mark nobody can tell whose the daemon is; it lives until the engine ends.
-    hidden = "import resource; resource.setrlimit(10, (5, 5))\n" + DAEMON
-    script = f'env -i "$0" -c "$1" {file}; while [ ! -s {file} ]; do sleep 0.01; done; echo done'
-    process = await spawn(["sh", "-c", script, sys.executable, hidden], cwd="/", env=os.environ)
+    process = await spawn(["sh", "-c", "echo ready; read line; echo done"], cwd="/", env=os.environ, talks=True)
+    assert await process.stdout.readline() == b"ready\n"
+    held = os.open(f"/proc/{process.pid}/fd/1", os.O_WRONLY)  # as a process of another user might, that nobody may end
+    await process.write(b"go\n")
     assert await asyncio.wait_for(process.stdout.read(), DEADLINE_S) == b"done\n"
     assert (await process.wait()).code == 0
+    os.close(held)
     process.close()
-    pid = wait_for_pid(file)
-    assert is_alive(pid)
-    os.kill(pid, signal.SIGKILL)
+
+
+# Drops its environment and lowers every limit that it may, so that nothing it was given tells where it came from.
+HIDDEN = "import resource\nresource.setrlimit(10, (5, 5))\n" + DAEMON.replace(
+    "time.sleep(600)", "os.execve('/bin/sleep', ['sleep', '600'], {})"
+)
+
+
+async def test_a_daemon_that_hides_where_it_came_from_ends_with_its_command_and_nobody_else_does(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "pid"
+    bystander = await spawn(["sleep", "600"], cwd="/", env=os.environ)
+    script = f'env -i "$0" -c "$1" {file}; while [ ! -s {file} ]; do sleep 0.01; done'
+    process = await spawn(["sh", "-c", script, sys.executable, HIDDEN], cwd="/", env=os.environ)
+    assert (await process.wait()).code == 0
+    assert not is_alive(wait_for_pid(file))
+    assert is_alive(bystander.pid)
+    process.close()
+    bystander.close()
+
+
+async def test_a_command_is_told_nothing_by_which_it_could_pass_for_another() -> None:
+    process = await spawn(["env"], cwd="/", env={"PATH": os.environ["PATH"]})
+    assert (await process.stdout.read()).decode() == f"PATH={os.environ['PATH']}\n"
+    await process.wait()
+    process.close()
+
+
+@pytest.mark.parametrize("limits", [None, DEFAULTS], ids=["unwatched", "watched"])
+async def test_a_command_that_kills_its_warden_dies_with_all_it_started_and_nobody_else_does(
+    tmp_path: Path, limits: Resources | None
+) -> None:
+    file = tmp_path / "pid"
+    bystander = await spawn(["sleep", "600"], cwd="/", env=os.environ, resources=limits)
+    script = (
+        f'"$0" -c "$1" {file}; while [ ! -s {file} ]; do sleep 0.01; done; '
+        "setsid sleep 600 & echo $!; kill -9 $PPID; sleep 600"
+    )
+    process = await spawn(["sh", "-c", script, sys.executable, HIDDEN], cwd="/", env=os.environ, resources=limits)
+    left = int(await process.stdout.readline())
+    assert (await asyncio.wait_for(process.wait(), DEADLINE_S)).code == -signal.SIGKILL
+    wait_until_gone([left, wait_for_pid(file), process.pid])
+    assert is_alive(bystander.pid)
+    process.close()
+    await bystander.kill(grace_s=0)
+    bystander.close()
+
+
+async def test_a_command_that_stops_its_warden_can_still_be_killed() -> None:
+    process = await spawn(["sh", "-c", "kill -STOP $PPID; echo ready; sleep 600"], cwd="/", env=os.environ)
+    await process.stdout.readline()
+    await asyncio.wait_for(process.kill(grace_s=0.01), DEADLINE_S)
+    assert (await process.wait()).code in (-signal.SIGTERM, -signal.SIGKILL)
+    process.close()
 
 
 async def test_a_cancelled_start_leaves_no_process() -> None:

@@ -20,7 +20,7 @@ from msgspec import Meta
 from holdfast.core.errors import InputInvalid, InvalidCall, Misconfigured, SettingsInvalid, Transient
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.addresses import Reach, check_url
-from holdfast.tools.browser_chromium import Chromium, check_playwright, find_chromium
+from holdfast.tools.browser_chromium import Chromium, Memory, check_playwright, find_chromium
 from holdfast.tools.browser_errors import TimedOut
 from holdfast.tools.browser_pages import (
     ITEMS_MAX,
@@ -61,6 +61,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     contexts: int = 8  # executions that have pages open at the same time; the others wait their turn
     idle: str = "5m"  # after which a context that nobody uses is closed, and at last the browser
     heap_mb: int = 512  # for the scripts of one page
+    memory_mb: int = 4096  # for the browser with all its pages; beyond that, the page with the most is ended
     width: int = 1280
     height: int = 800
 
@@ -107,10 +108,11 @@ class Browser(Adapter):
             reach = Reach(config.allow, "tools.browser.allow")
         except (InputInvalid, SettingsInvalid) as error:
             raise SettingsInvalid(f"tools.browser.{error}") from None
-        for name, least in (("contexts", 1), ("heap_mb", 16), ("width", 1), ("height", 1)):
+        for name, least in (("contexts", 1), ("heap_mb", 16), ("memory_mb", 512), ("width", 1), ("height", 1)):
             if getattr(config, name) < least:
                 raise SettingsInvalid(f"tools.browser.{name}: expected at least {least}, got {getattr(config, name)}")
-        self.visits = Visits(lambda: Chromium(config.executable, config.heap_mb, reach), bounds)
+        memory = Memory(config.heap_mb, config.memory_mb)
+        self.visits = Visits(lambda: Chromium(config.executable, memory, reach), bounds)
 
     def tools(self) -> Sequence[Tool[..., Any]]:
         def read(name: str, method: Any, judge: Any = self._judge) -> Tool[..., Any]:

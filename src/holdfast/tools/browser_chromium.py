@@ -18,12 +18,13 @@ import shutil
 import tempfile
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.errors import Misconfigured, ToolError, Transient
+from holdfast.core.resources import Resources
 from holdfast.tools.addresses import Reach
 from holdfast.tools.browser_proxy import BrowserProxy
-from holdfast.tools.processes import Process, spawn
+from holdfast.tools.processes import Lasting, Process, spawn
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -33,6 +34,7 @@ START_S_MAX = 30.0
 STOP_S_MAX = 5.0
 STDERR_LINES_KEPT = 20
 LINE_BYTES_MAX = 64 * 1024
+PAGE = "--type=renderer"  # in the command line of the processes that pages live in
 PROFILE = "holdfast-browser-"
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "LD_LIBRARY_PATH")
 _FLAGS = (
@@ -88,12 +90,19 @@ def check_playwright() -> None:
         )
 
 
+class Memory(NamedTuple):
+    """What a browser may take, in MiB."""
+
+    heap_mb: int  # for the scripts of one page
+    all_mb: int  # for everything
+
+
 class Chromium:
     """`browser` is Playwright's handle of it."""
 
-    def __init__(self, executable: str, heap_mb: int, reach: Reach) -> None:
+    def __init__(self, executable: str, memory: Memory, reach: Reach) -> None:
         self._executable = executable
-        self._heap_mb = heap_mb
+        self._memory = memory
         self.proxy = BrowserProxy(reach)
         self.browser: Browser
         self._playwright: Playwright | None = None
@@ -128,10 +137,15 @@ class Chromium:
         own = (
             f"--user-data-dir={self._profile}",
             f"--proxy-server=http://127.0.0.1:{proxy_port}",
-            f"--js-flags=--max-old-space-size={self._heap_mb}",
+            f"--js-flags=--max-old-space-size={self._memory.heap_mb}",
         )
         argv = [program, *_FLAGS, *own, *sandbox, "about:blank"]
-        self._process = await spawn(argv, cwd=self._profile, env=_environment(self._profile), resources=None)
+        self._process = await spawn(
+            argv,
+            cwd=self._profile,
+            env=_environment(self._profile),
+            resources=Lasting(Resources(memory_bytes=self._memory.all_mb << 20), victims=PAGE),
+        )
         address = await self._address(program, self._process)
         self._listening = asyncio.create_task(self._listen(self._process))
         from playwright.async_api import async_playwright

@@ -1,11 +1,11 @@
 """The keeper: a small process that owns every subprocess of one engine and lets none of them outlive it.
 
 A program of its own, started as `python -I -S keeper.py FD PID` by processes.py; standard library only, one thread.
-It is the parent of all commands and, on Linux, the subreaper of all their descendants: whoever calls setsid or forks
-twice still ends up below it. When the engine is gone (its socket closed or its process dead, even by SIGKILL) the
-keeper kills everything below itself and ends. A command that comes with limits is watched: what its whole tree uses is
-looked at many times a second, and beyond a limit the tree is ended. The keeper refuses to die of a terminal's Ctrl-C or
-a service manager's SIGTERM, because then nobody would be left to tidy up.
+Between it and each command stands a warden (keeper_warden.py), to whom the system hands every orphan of that command:
+what lies below a warden is the command, and nothing else is. When the engine is gone (its socket closed or its process
+dead, even by SIGKILL) the keeper kills everything below itself and ends. A command that comes with limits is watched:
+what its whole tree uses is looked at many times a second, and beyond a limit the tree is ended. The keeper refuses to
+die of a terminal's Ctrl-C or a service manager's SIGTERM, because then nobody would be left to tidy up.
 
 From the engine: a 4-byte length and a JSON object; `spawn` comes with three descriptors (stdin, stdout, stderr).
 To the engine: lines of JSON, `started`, `refused` or `exited`, each with the id the engine chose.
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import json
 import os
 import select
@@ -24,38 +23,41 @@ import socket
 import sys
 import time
 from importlib.util import module_from_spec, spec_from_file_location
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __name__ != "__main__":
     from holdfast.tools import keeper_throttle as throttles
     from holdfast.tools import keeper_together as shared
     from holdfast.tools import keeper_tree as trees
+    from holdfast.tools import keeper_warden as wardens
+    from holdfast.tools import keeper_watch as watches
 else:  # alone in an interpreter that knows no packages: what is needed stands beside this file
 
     def _beside(name):
         spec = spec_from_file_location(name, os.path.join(os.path.dirname(__file__), f"{name}.py"))
-        module = module_from_spec(spec)
+        module = sys.modules[name] = module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
 
-    trees, shared, throttles = map(_beside, ("keeper_tree", "keeper_together", "keeper_throttle"))
+    trees, watches, shared, throttles, wardens = map(
+        _beside, ("keeper_tree", "keeper_watch", "keeper_together", "keeper_throttle", "keeper_warden")
+    )
 
-MARK = "HOLDFAST_PROCESS"  # in the environment of every command, so that a descendant that left its group is recognised
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_TAGS_FROM = 1 << 50
-_TAG_DIGITS = 12  # of an id, which are random; no two commands on a machine may have the same tag
-_SECOND_LOOKS = 10
-_SECOND_LOOK_S = 0.001
-_LAST_PAUSE_S = 0.005
 _TOGETHER_KEPT = 1000  # executions without a command now; the engine knows what they have used up
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-def tag_for(mark: str) -> int:
-    """What every process of a command is marked with. The engine knows it too, should its keeper die."""
-    return _TAGS_FROM + int(mark[:_TAG_DIGITS], 16)
+class Kept:
+    """One command, and what is known of it."""
+
+    def __init__(self, mark: str, pid: int, report: int) -> None:
+        self.mark = mark  # the id that the engine gave it
+        self.pid = pid
+        self.report = report  # where its warden will tell of its end
+        self.watch: watches.Watch | None = None  # if it has limits
+        self.throttle: throttles.Throttle | None = None  # if it may use only so many cores
+        self.resting: set[int] = set()  # its processes, while they stand still for that
+        self.execution = ""  # with whose other commands it shares limits
 
 
 class Keeper:
@@ -64,14 +66,8 @@ class Keeper:
         self._engine_pid = engine_pid
         self._buffer = b""
         self._descriptors: list[int] = []
-        self._commands: dict[int, str] = {}  # pid → the id the engine gave it
-        self._watched: dict[int, trees.Watch] = {}  # those of them that have limits
+        self._kept: dict[int, Kept] = {}  # by the pids of their wardens, which are all the children there should be
         self._together: dict[str, shared.Together] = {}  # executions whose commands share limits
-        self._of_execution: dict[int, str] = {}  # those of the commands that do, and their execution
-        self._throttles: dict[int, throttles.Throttle] = {}  # commands that may use only so many cores
-        self._resting: dict[int, set[int]] = {}  # those of them that stand still now, with their processes
-        self._tags: dict[int, str] = {}  # what every process of a command is marked with → the command's id
-        self._orphans: dict[int, str] = {}  # whose parents died: pid → the id of the command they came from
 
     def run(self) -> None:
         """Serve until the engine is gone, then leave nothing behind."""
@@ -92,7 +88,7 @@ class Keeper:
                 self._reap()
             if engine_died in ready or (self._engine.fileno() in ready and not self._receive()):
                 break
-        _kill_everything()
+        trees.kill_everything()
 
     # ---- from the engine
 
@@ -121,263 +117,180 @@ class Keeper:
             mine, self._descriptors = self._descriptors[:3], self._descriptors[3:]
             self._spawn(request, mine)
         else:
-            self._signal_tree(request["id"], request["signal"])
+            self._signal(request["id"], request["signal"])
 
     def _spawn(self, request: dict[str, Any], stdio: list[int]) -> None:
-        trouble_read, trouble_write = os.pipe()
-        request["tag"] = tag_for(request["id"])
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            _become(request, stdio, trouble_write, parent)
-        for descriptor in (*stdio, trouble_write):
+        report, report_write = os.pipe()
+        trouble, trouble_write = os.pipe()
+        keeper = os.getpid()
+        began: dict[str, Any] = {}
+        warden = 0
+        try:
+            warden = os.fork()
+        except OSError as error:
+            began = {"stage": "start", "errno": error.errno}
+        if warden == 0 and not began:
+            wardens.stand(request, wardens.Ends(stdio, report_write, trouble_write), keeper, _libc)
+        for descriptor in (*stdio, report_write, trouble_write):
             os.close(descriptor)
-        trouble = os.read(trouble_read, 64)  # empty: the program runs, and exec closed the other end
-        os.close(trouble_read)
-        if trouble:
-            os.waitpid(pid, 0)
-            stage, code = trouble.decode().split()
-            self._tell({"is": "refused", "id": request["id"], "stage": stage, "errno": int(code)})
+        began = began or _heard(report)
+        if told := os.read(trouble, 64).split():  # nothing: the program runs, and exec closed the other end
+            began = {"stage": told[0].decode(), "errno": int(told[1])}
+        os.close(trouble)
+        if "errno" in began:
+            os.close(report)
+            if warden:
+                os.waitpid(warden, 0)
+            self._tell({**began, "is": "refused", "id": request["id"]})
             return
-        self._commands[pid] = request["id"]
-        self._tags[request["tag"]] = request["id"]
-        if request.get("limits"):
-            watch = self._watched[pid] = trees.Watch(pid, request["limits"])
-            if request["limits"].get("cores"):
-                self._throttles[pid] = throttles.Throttle(request["limits"]["cores"], time.monotonic())
+        kept = self._kept[warden] = Kept(request["id"], began.get("pid", 0), report)
+        limits = request.get("limits")
+        if limits:
+            kept.watch = watches.Watch(warden, kept.pid, limits)
+            if limits.get("cores"):
+                kept.throttle = throttles.Throttle(limits["cores"], time.monotonic())
             if request.get("together"):
-                self._join(pid, watch, request["together"])
-        self._tell({"is": "started", "id": request["id"], "pid": pid})
+                self._join(kept, kept.watch, request["together"])
+        self._tell({"is": "started", "id": kept.mark, "pid": kept.pid})
+
+    def _signal(self, mark: str, number: int) -> None:
+        found = next(((warden, kept) for warden, kept in self._kept.items() if kept.mark == mark), None)
+        if found is None:
+            return  # it ended while the request was on its way
+        warden, kept = found
+        members = set(trees.tree_below(warden))
+        if kept.pid:  # or its warden was killed at once, and its end is about to be told
+            trees.signal_group(kept.pid, number)
+        trees.signal_all(members, number)
+        trees.signal_all({*kept.resting, warden}, signal.SIGCONT)  # or they would not hear of it
+        kept.resting = set()
 
     # ---- limits
 
-    def _join(self, pid: int, watch: trees.Watch, together: dict[str, Any]) -> None:
+    def _join(self, kept: Kept, watch: watches.Watch, together: dict[str, Any]) -> None:
         limits, execution = together["limits"], together["id"]
         others = self._together.pop(execution, None)
         if others is None:
             if len(self._together) >= _TOGETHER_KEPT:
-                idle = (known for known in self._together if known not in self._of_execution.values())
-                self._together.pop(next(idle, ""), None)
-            others = shared.Together(limits, {"disk": trees.DISK_SLACK_BYTES})
+                busy = {other.execution for other in self._kept.values()}
+                self._together.pop(next((known for known in self._together if known not in busy), ""), None)
+            others = shared.Together(limits, {"disk": watches.DISK_SLACK_BYTES})
         others.remember(together["spent"])
         watch.counts_files = "open_files" in limits
         self._together[execution] = others  # at the end: who was used last is forgotten last
-        self._of_execution[pid] = execution
+        kept.execution = execution
+
+    def _watched(self) -> list[tuple[int, Kept, watches.Watch]]:
+        return [(warden, kept, kept.watch) for warden, kept in self._kept.items() if kept.watch is not None]
 
     def _patience_ms(self) -> float | None:
-        if not self._watched:
+        watched = self._watched()
+        if not watched:
             return None
-        return max(0.0, min(watch.due for watch in self._watched.values()) - time.monotonic()) * 1000 + 0.5
+        return max(0.0, min(watch.due for _, _, watch in watched) - time.monotonic()) * 1000 + 0.5
 
     def _look(self) -> None:
         """At the commands whose turn it is; whoever is over a limit is ended, with all that belongs to it."""
         now = time.monotonic()
-        due = [(pid, watch) for pid, watch in self._watched.items() if watch.due <= now]
-        if not due:
-            return
-        self._know_orphans()
-        for pid, watch in due:
-            trees.signal_all(self._resting.pop(pid, ()), signal.SIGCONT)
-            watch.look(trees.tree_of(self._roots(pid)))
-            if watch.over:
-                self._end(pid)
-            elif pid in self._throttles:
-                self._slow_down(pid, watch)
-        for execution in {self._of_execution[pid] for pid, _ in due if pid in self._of_execution}:
+        due = [entry for entry in self._watched() if entry[2].due <= now]
+        for warden, kept, watch in due:
+            trees.signal_all({*kept.resting, warden}, signal.SIGCONT)  # nobody may stop a warden, only its command
+            kept.resting = set()
+            watch.look()
+            if watch.over and (victim := watch.victim()) is not None:
+                trees.signal_all([victim], signal.SIGKILL)
+                watch.over = ""  # the next look tells whether that was enough
+            elif watch.over:
+                _end(warden)
+            elif kept.throttle is not None:
+                _slow_down(warden, kept, kept.throttle, watch)
+        for execution in {kept.execution for _, kept, _ in due if kept.execution}:
             self._look_at_all(execution)
-
-    def _slow_down(self, pid: int, watch: trees.Watch) -> None:
-        """Let it stand still until it has used no more than it may; the next look lets it go on."""
-        now = time.monotonic()
-        rest_s = self._throttles[pid].rest_s(watch.cpu_s, now)
-        if rest_s:
-            self._resting[pid] = trees.stop_all(lambda: self._members(pid))
-            watch.due = now + rest_s
 
     def _look_at_all(self, execution: str) -> None:
         """At what the commands of an execution use together; whoever has the most pays for it."""
-        own = {pid: self._watched[pid] for pid, of in self._of_execution.items() if of == execution}
+        own = {warden: watch for warden, kept, watch in self._watched() if kept.execution == execution}
         hog = self._together[execution].hog(own, trees.shared_once)
         if hog is not None:
             own[hog.pid].over, own[hog.pid].together = hog.over, hog.used
-            self._end(hog.pid)
-
-    def _end(self, pid: int) -> None:
-        stopped = trees.stop_all(lambda: self._members(pid))
-        trees.signal_all(stopped, signal.SIGKILL)
-
-    def _members(self, pid: int) -> set[int]:
-        self._know_orphans()
-        return set(trees.tree_of(self._roots(pid)))
-
-    def _roots(self, pid: int) -> list[int]:
-        mark = self._commands[pid]
-        return [pid, *(orphan for orphan, of in self._orphans.items() if of == mark)]
-
-    def _know_orphans(self) -> None:
-        """Whose they are; they stay until they are waited for, so what is known of one remains true."""
-        for pid in trees.children_of(os.getpid()):
-            if pid not in self._commands and pid not in self._orphans and (owner := self._owner_of(pid)):
-                self._orphans[pid] = owner
-
-    def _owner_of(self, pid: int) -> str | None:
-        """The command that a process came from: by its mark, or as its environment says; None if neither tells."""
-        if (owner := self._tags.get(trees.tag_of(pid))) is not None:
-            return owner
-        told = trees.environment_of(pid).partition(f"{MARK}=".encode())[2].partition(b"\0")[0]
-        return told.decode("ascii", "replace") or None
+            _end(hog.pid)
 
     # ---- what became of the commands
 
     def _reap(self) -> None:
-        alone = False
-        ended: list[tuple[int, int, Any]] = []
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                alone = True
-                break
-            if pid == 0:
-                break
-            if pid in self._commands:
-                ended.append((pid, status, usage))
-            else:  # an orphan that came to us: what it used counts for the command that it came from
-                self._count_orphan(pid, usage)
-        for pid, status, usage in ended:
-            mark = self._commands.pop(pid)
-            watch = self._watched.pop(pid, None)
-            self._throttles.pop(pid, None)
-            self._resting.pop(pid, None)
-            if not alone:
-                self._kill_rest(pid, mark)
-            self._orphans = {orphan: of for orphan, of in self._orphans.items() if of != mark}
-            self._tags = {tag: of for tag, of in self._tags.items() if of != mark}
-            used = self._leave(pid, _used(usage, watch))
-            self._tell({"is": "exited", "id": mark, "code": os.waitstatus_to_exitcode(status), **used})
+        ended: list[tuple[int, Any]] = []
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.wait4(-1, os.WNOHANG))[0]:
+                ended.append((found[0], found[2]))
+        for warden, usage in ended:
+            kept = self._kept.pop(warden, None)
+            if kept is None:
+                continue  # one of those who were left without a warden
+            end = _heard(kept.report)
+            os.close(kept.report)
+            if "code" not in end:
+                end = self._without_warden(usage)
+            used = self._leave(kept, _used(end, kept.watch))
+            self._tell({"is": "exited", "id": kept.mark, "code": end["code"], **used})
 
-    def _leave(self, pid: int, used: dict[str, Any]) -> dict[str, Any]:
+    def _without_warden(self, usage: Any) -> dict[str, Any]:
+        """Somebody killed a warden: what was below it is below us now, and is ended at once."""
+        trees.kill_strays(sparing=self._kept)
+        return {"code": -signal.SIGKILL, "cpu_s": usage.ru_utime + usage.ru_stime, "rss_bytes": 0, "disk_bytes": 0}
+
+    def _leave(self, kept: Kept, used: dict[str, Any]) -> dict[str, Any]:
         """What it used up is used up for all who shared a limit with it."""
-        execution = self._of_execution.pop(pid, None)
-        if execution is None:
+        if not kept.execution:
             return used
-        over, amount = self._together[execution].ended(used["cpu_s"], used["disk_bytes"])
+        over, amount = self._together[kept.execution].ended(used["cpu_s"], used["disk_bytes"])
         return {**used, "over": over, "together": amount} if over and not used["over"] else used
-
-    def _count_orphan(self, pid: int, usage: Any) -> None:
-        mark = self._orphans.pop(pid, None)
-        for command, watch in self._watched.items():
-            if self._commands[command] == mark or pid in watch.members:
-                watch.lost_cpu_s += usage.ru_utime + usage.ru_stime
-                watch.lost_disk_bytes += usage.ru_oublock * trees.BLOCK_BYTES
-
-    def _kill_rest(self, pid: int, mark: str) -> None:
-        """What a command leaves running ends with it."""
-        trees.signal_group(pid, signal.SIGKILL)
-        killed: set[int] = set()
-        second_looks = 0
-        for _ in range(trees.PASSES_MAX):
-            tree, unsure = self._tree(pid, mark)
-            fresh = tree - killed
-            killed |= fresh
-            trees.signal_all(fresh, signal.SIGKILL)
-            if not fresh:
-                if not unsure or second_looks >= _SECOND_LOOKS:
-                    break
-                second_looks += 1
-                time.sleep(_SECOND_LOOK_S)
-
-    def _signal_tree(self, mark: str, number: int) -> None:
-        pid = next((pid for pid, known in self._commands.items() if known == mark), None)
-        if pid is None:
-            return  # it ended while the request was on its way
-        tree, _ = self._tree(pid, mark)
-        trees.signal_group(pid, number)
-        trees.signal_all(tree | {pid}, number)
-        trees.signal_all(self._resting.pop(pid, ()), signal.SIGCONT)  # or it would not hear of it
-
-    def _tree(self, pid: int, mark: str) -> tuple[set[int], bool]:
-        """Descendants of a command, and orphans that came from it.
-
-        And whether nobody knows whose some orphan is: it may be in the middle of becoming a program.
-        """
-        unsure = False
-        children = trees.children_by_parent()
-        found = trees.below(pid, children)
-        for orphan in children.get(os.getpid(), []):
-            if orphan in self._commands:
-                continue
-            owner = self._orphans.get(orphan) or self._owner_of(orphan)
-            unsure = unsure or owner is None
-            if owner == mark:
-                found |= {orphan} | trees.below(orphan, children)
-        return found, unsure
 
     def _tell(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the engine is gone; the loop is about to notice
             self._engine.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _used(usage: Any, watch: trees.Watch | None) -> dict[str, Any]:
-    """What a command used. What it waited for is in its own figures; the rest is known from looking."""
-    rss_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    if watch is not None and rss_bytes <= watch.born_with_bytes:
-        rss_bytes = 0  # that was ours: a process is a copy of its parent before it becomes a program
-    cpu_s, disk_bytes = usage.ru_utime + usage.ru_stime, usage.ru_oublock * trees.BLOCK_BYTES
+def _end(warden: int) -> None:
+    stopped = trees.stop_all(lambda: set(trees.tree_below(warden)))
+    trees.signal_all(stopped, signal.SIGKILL)
+
+
+def _slow_down(warden: int, kept: Kept, throttle: throttles.Throttle, watch: watches.Watch) -> None:
+    """Let it stand still until it has used no more than it may; the next look lets it go on."""
+    now = time.monotonic()
+    rest_s = throttle.rest_s(watch.cpu_s, now)
+    if rest_s:
+        kept.resting = trees.stop_all(lambda: set(trees.tree_below(warden)))
+        watch.due = now + rest_s
+
+
+def _heard(report: int) -> dict[str, Any]:
+    """One message of a warden; nothing if it died."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(report, 1)  # what follows is for later
+        if not piece:
+            return {}
+        line += piece
+    return json.loads(line)
+
+
+def _used(end: dict[str, Any], watch: watches.Watch | None) -> dict[str, Any]:
+    """What a command used. What was waited for is in its warden's figures; the rest is known from looking."""
+    rss_bytes = end["rss_bytes"]
     if watch is None:
-        return {"cpu_s": cpu_s, "rss_bytes": rss_bytes, "disk_bytes": disk_bytes}
-    watch.see_disk(disk_bytes + watch.lost_disk_bytes)  # all of it: what the last look did not see is known only now
+        return {"cpu_s": end["cpu_s"], "rss_bytes": rss_bytes, "disk_bytes": end["disk_bytes"]}
+    if rss_bytes <= watch.born_with_bytes:
+        rss_bytes = 0  # that was ours: a process is a copy of its parent before it becomes a program
+    watch.see_disk(end["disk_bytes"])  # all of it: what the last look did not see is known only now
     return {
-        "cpu_s": max(cpu_s + watch.lost_cpu_s, watch.cpu_s),
+        "cpu_s": max(end["cpu_s"], watch.cpu_s),
         "rss_bytes": max(rss_bytes, watch.memory_bytes),
         "disk_bytes": watch.disk_bytes,
         "processes": watch.processes,
         "over": watch.over,
         "together": watch.together,
     }
-
-
-def _become(request: dict[str, Any], stdio: list[int], trouble: int, parent: int) -> NoReturn:
-    """In the new process: turn into the command, or say what went wrong. Never returns."""
-    stage = "start"
-    try:
-        os.setsid()
-        if _libc is not None:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # the keeper died before it could be heard
-                os._exit(1)
-        for number in (*_IGNORED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)  # ignored ones, by us or by Python, would be inherited
-        signal.set_wakeup_fd(-1)
-        for target, descriptor in enumerate(stdio):  # they cannot be 0, 1, 2 themselves: the keeper has those open
-            os.dup2(descriptor, target, inheritable=True)
-        trees.set_tag(request["tag"])
-        if request.get("limits"):
-            trees.set_limits(request["limits"])
-        stage = "cwd"
-        os.chdir(request["cwd"])
-        stage = "exec"
-        os.execvpe(request["argv"][0], request["argv"], {**request["env"], MARK: request["id"]})
-    except OSError as error:
-        os.write(trouble, f"{stage} {error.errno}".encode())
-    except BaseException:
-        os.write(trouble, f"{stage} {errno.EINVAL}".encode())
-    os._exit(127)
-
-
-def _kill_everything() -> None:
-    """Until nothing is left below us. As a subreaper we inherit every orphan, so no children means no descendants."""
-    while True:
-        below = trees.below(os.getpid(), trees.children_by_parent())
-        reached = trees.signal_all(below, signal.SIGKILL)
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return
-        if below and not reached:
-            return  # only processes of another user are left, such as those of sudo: they are not ours to kill
-        time.sleep(_LAST_PAUSE_S)
 
 
 # ---- setting up ------------------------------------------------------------------------------------------------
@@ -400,10 +313,10 @@ def _open_pidfd(pid: int) -> int | None:
 
 
 def main() -> None:
-    for number in _IGNORED:
+    for number in trees.DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     if _libc is not None:
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        _libc.prctl(wardens.PR_SET_CHILD_SUBREAPER, 1)
     descriptor, engine_pid = int(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(descriptor, False)
     Keeper(socket.socket(fileno=descriptor), engine_pid).run()

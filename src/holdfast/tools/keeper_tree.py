@@ -1,4 +1,4 @@
-"""What /proc tells of processes: who descends from whom, and what a tree of them uses.
+"""What /proc tells of processes: who descends from whom, and what each of them uses; and signals to many of them.
 
 Standard library only, and nothing of Holdfast's: the keeper runs it in an interpreter of its own. Where there is no
 /proc, nobody has descendants that could be found, and nothing can be measured.
@@ -10,54 +10,77 @@ import contextlib
 import os
 import resource
 import signal
-import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 HAS_CHILDREN = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
-BORN_WITH_MORE_BYTES = 1 << 20  # what a new process may touch of its parent's memory before it becomes a program
-_RLIMIT_LOCKS = 10  # of Linux; without a meaning since 2.4, and still inherited
+BLOCK_BYTES = 512  # in which the system tells what was written, and what a file takes
 DISK_SLACK_BYTES = 1 << 16  # the system counts whole pages, and those of folders, too
-BLOCK_BYTES = 512  # in which the system tells what was written
+DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # the keeper and the wardens are
 PASSES_MAX = 100  # each pass reaches what the last one did not see
+_PAUSE_S = 0.001
 
 
 class Seen(NamedTuple):
     """One living process, as it was a moment ago."""
 
-    cpu_s: float  # its own, and that of the children it has waited for
+    began: int  # with its pid it is unique; a pid alone is given to others later
+    own_cpu_s: float
+    waited_cpu_s: float  # that of the children it has waited for
     rss_bytes: int
     threads: int
+    place: str  # where /proc tells of its memory and files
 
 
 def look_at(pid: int) -> Seen | None:
     """None for the dead, which keep their entry until somebody waits for them."""
+    fields = _stat(f"/proc/{pid}")
+    if fields is None:
+        return None
+    place, threads = f"/proc/{pid}", int(fields[17])
+    rss_bytes = int(fields[21]) * _PAGE_BYTES
+    if fields[0] in (b"Z", b"X"):
+        # Its first thread may have ended before the others; then it looks dead, and only they know of its memory.
+        living = _living_thread(pid) if threads > 1 else None
+        if living is None:
+            return None
+        place, rss_bytes = living
+    own, waited = sum(map(int, fields[11:13])) / _TICKS, sum(map(int, fields[13:15])) / _TICKS
+    return Seen(int(fields[19]), own, waited, rss_bytes, threads, place)
+
+
+def _stat(place: str) -> list[bytes] | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()  # the name before it may contain anything
+        with open(f"{place}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()  # the name before it may contain anything
     except OSError:
         return None
-    if fields[0] in (b"Z", b"X"):
-        return None
-    return Seen(sum(map(int, fields[11:15])) / _TICKS, int(fields[21]) * _PAGE_BYTES, int(fields[17]))
 
 
-def tree_of(roots: Iterable[int]) -> dict[int, Seen]:
-    """The living among these processes and all that descends from them."""
-    if not HAS_CHILDREN:
-        children = children_by_parent()
-        pids = {pid for root in roots for pid in (root, *below(root, children))}
-        return {pid: seen for pid in pids if (seen := look_at(pid)) is not None}
+def _living_thread(pid: int) -> tuple[str, int] | None:
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            place = f"/proc/{pid}/task/{thread}"
+            fields = _stat(place)
+            if fields is not None and fields[0] not in (b"Z", b"X"):
+                return place, int(fields[21]) * _PAGE_BYTES
+    return None
+
+
+def tree_below(pid: int, sparing: Container[int] = ()) -> dict[int, Seen]:
+    """The living among all that descends from it, without itself, and without these children and what is below them."""
+    children = None if HAS_CHILDREN else _children_by_parent()
     found: dict[int, Seen] = {}
-    pending = list(roots)
+    pending = children_of(pid) if children is None else children.get(pid, [])
+    pending = [child for child in pending if child not in sparing]
     while pending:
-        pid = pending.pop()
-        if pid not in found and (seen := look_at(pid)) is not None:
-            found[pid] = seen
-            pending += children_of(pid, seen.threads)
+        child = pending.pop()
+        if child not in found and (seen := look_at(child)) is not None:
+            found[child] = seen
+            pending += children_of(child, seen.threads) if children is None else children.get(child, [])
     return found
 
 
@@ -71,90 +94,86 @@ def children_of(pid: int, threads: int = 1) -> list[int]:
     return found
 
 
+def _children_by_parent() -> dict[int, list[int]]:
+    """The whole table, where a process cannot be asked for its children."""
+    children: dict[int, list[int]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir("/proc"):
+            if name.isdigit() and (fields := _stat(f"/proc/{name}")) is not None:
+                children.setdefault(int(fields[1]), []).append(int(name))
+    return children
+
+
 def shared_once(pids: Iterable[int]) -> int | None:
     """Bytes of memory in which what several of them share is counted once. Slow, so asked only when it matters."""
     total: int | None = None
     for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            pss = next(line for line in file if line.startswith(b"Pss:"))
-            total = (total or 0) + int(pss.split()[1]) * 1024
+        if (seen := look_at(pid)) is not None:
+            total = (total or 0) + memory_of(seen)[0]
     return total
 
 
-def written_bytes(pids: Iterable[int]) -> int:
-    """What they, and the children they waited for, have written to disks."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/io", "rb") as file:
-            total += int(file.read().partition(b"\nwrite_bytes:")[2].split()[0])
-    return total
+def memory_of(seen: Seen) -> tuple[int, int]:
+    """Its part of the memory that it uses, and how much of that is of files in memory. All, if it hides that.
+
+    Nothing for one that is ending: it has no memory any more.
+    """
+    found: dict[bytes, int] = {}
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"{seen.place}/smaps_rollup", "rb") as file:
+        for line in file:
+            if line.startswith((b"Pss:", b"Pss_Shmem:")):
+                found[line.partition(b":")[0]] = int(line.split()[1]) * 1024
+    if b"Pss" not in found:
+        with contextlib.suppress(OSError, ValueError, IndexError), open(f"{seen.place}/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES, 0
+    return found.get(b"Pss", 0), found.get(b"Pss_Shmem", 0)
 
 
-def open_files(pids: Iterable[int]) -> int:
+def written_bytes(place: str) -> int:
+    """Written to disks: by a process with the children it waited for, or by a thread alone."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"{place}/io", "rb") as file:
+        return int(file.read().partition(b"\nwrite_bytes:")[2].split()[0])
+    return 0
+
+
+def written_itself(pid: int) -> int:
+    """Without that of any children, by those of its threads that still live."""
+    with contextlib.suppress(OSError):
+        return sum(written_bytes(f"/proc/{pid}/task/{thread}") for thread in os.listdir(f"/proc/{pid}/task"))
+    return 0
+
+
+def says(pid: int, text: bytes) -> bool:
+    """In its command line."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return text in file.read()
+    except OSError:
+        return False
+
+
+def open_files(tree: Iterable[Seen]) -> int:
     """How many files, sockets and pipes they have open."""
     total = 0
-    for pid in pids:
+    for seen in tree:
         with contextlib.suppress(OSError):
-            total += len(os.listdir(f"/proc/{pid}/fd"))
+            total += len(os.listdir(f"{seen.place}/fd"))
     return total
 
 
-# ---- the whole table, for when all of it is needed -----------------------------------------------------------------
-
-
-def children_by_parent() -> dict[int, list[int]]:
-    children: dict[int, list[int]] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir("/proc"):
-            if name.isdigit() and (parent := _living_parent(name)) is not None:
-                children.setdefault(parent, []).append(int(name))
-    return children
-
-
-def _living_parent(pid: str) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state, parent = file.read().rpartition(b")")[2].split()[:2]
-    except (OSError, ValueError):
-        return None
-    return None if state in (b"Z", b"X") else int(parent)
-
-
-def below(pid: int, children: dict[int, list[int]]) -> set[int]:
-    found: set[int] = set()
-    pending = list(children.get(pid, []))
-    while pending:
-        child = pending.pop()
-        if child not in found:
-            found.add(child)
-            pending += children.get(child, [])
-    return found
-
-
-def set_tag(tag: int) -> None:
-    """Mark this process and all that will descend from it, by a limit that the system no longer looks at.
-
-    Unlike the environment it stays when a program is started without one. Where somebody has set it already, as when
-    this keeper is below another one, it is left to them.
-    """
-    if sys.platform == "linux" and resource.getrlimit(_RLIMIT_LOCKS)[1] == resource.RLIM_INFINITY:
-        resource.setrlimit(_RLIMIT_LOCKS, (tag, tag))
-
-
-def tag_of(pid: int) -> int:
-    """-1 if it has none, or is not ours to look at."""
-    try:
-        return resource.prlimit(pid, _RLIMIT_LOCKS)[1] if sys.platform == "linux" else -1
-    except (OSError, ValueError):
-        return -1
-
-
-def environment_of(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
+def files_in_memory(tree: Iterable[Seen]) -> int:
+    """What is in files that have no name, lie in memory, and live as long as these processes hold them open."""
+    found: dict[tuple[int, int], int] = {}
+    for seen in tree:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"{seen.place}/fd"):
+                path = f"{seen.place}/fd/{name}"
+                with contextlib.suppress(OSError):
+                    if os.readlink(path).startswith(("/memfd:", "/dev/shm/")):
+                        told = os.stat(path)
+                        if told.st_nlink == 0:
+                            found[told.st_dev, told.st_ino] = told.st_blocks * BLOCK_BYTES
+    return sum(found.values())
 
 
 # ---- signals -------------------------------------------------------------------------------------------------------
@@ -166,18 +185,14 @@ def signal_group(group: int, number: int) -> None:
 
 
 def signal_all(pids: Iterable[int], number: int) -> bool:
-    """Whether any of them could be signalled."""
-    reached = False
+    """Whether there was anybody that may be signalled, the gone ones included."""
+    allowed = False
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-            reached = True
-    return reached
-
-
-def _own_bytes() -> int:
-    seen = look_at(os.getpid())
-    return seen.rss_bytes if seen is not None else 0
+        with contextlib.suppress(PermissionError):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            allowed = True
+    return allowed
 
 
 def make_room(pids: Iterable[int], nice: int) -> None:
@@ -189,87 +204,7 @@ def make_room(pids: Iterable[int], nice: int) -> None:
             file.write(str(nice))
 
 
-# ---- limits --------------------------------------------------------------------------------------------------------
-
-
-class Watch:
-    """One command under limits: what its tree uses now, what it used at most, and which limit it went over."""
-
-    EVERY_S = 0.02  # a tree can grow by some tens of megabytes in that time
-    DISK_EVERY = 5  # looks; disks are slower than memory
-    SHARE = 0.2  # of one core, at most, is spent on looking at one command
-
-    def __init__(self, pid: int, limits: dict[str, Any]) -> None:
-        first = look_at(pid)  # it may be over before the next look
-        self._limits = limits
-        self._looks = 0
-        self._nice = False
-        self.members: set[int] = set()
-        self.lost_cpu_s = 0.0  # of orphans that were waited for here
-        self.lost_disk_bytes = 0
-        self.cpu_s = 0.0
-        self.memory_bytes = first.rss_bytes if first is not None else 0
-        self.born_with_bytes = _own_bytes() + BORN_WITH_MORE_BYTES
-        self.processes = 1
-        self.disk_bytes = 0
-        self.over = ""
-        self.together: float | None = None  # if the limit is one that it shares: what all of them used
-        self.now: dict[str, float] = {"processes": 1, "memory": self.memory_bytes}
-        self.counts_files = False  # takes long, and matters only where a limit is shared
-        self.due = time.monotonic() + self.EVERY_S
-
-    def look(self, tree: dict[int, Seen]) -> None:
-        """Take in what the tree uses now; `over` names the limit that it is beyond, if it is."""
-        began, cpu_began = time.monotonic(), time.process_time()
-        self._looks += 1
-        self.members = set(tree)
-        self.cpu_s = max(self.cpu_s, self.lost_cpu_s + sum(seen.cpu_s for seen in tree.values()))
-        self.processes = max(self.processes, len(tree))
-        memory = sum(seen.rss_bytes for seen in tree.values())
-        if memory > self._limits["memory"] and len(tree) > 1:
-            memory = min(memory, shared_once(tree) or memory)
-        self.memory_bytes = max(self.memory_bytes, memory)
-        if self._looks % self.DISK_EVERY == 0:
-            self.see_disk(self.lost_disk_bytes + written_bytes(tree))
-            if self.counts_files:
-                self.now["open_files"] = open_files(tree)
-        self.now.update(processes=len(tree), memory=memory, cpu=self.cpu_s, disk=self.disk_bytes)
-        for name, now in (("processes", len(tree)), ("memory", memory), ("cpu", self.cpu_s)):
-            if now > self._limits[name] and not self.over:
-                self.over = name
-        if self.cpu_s > self._limits["nice_after_s"] and not self._nice:
-            self._nice = True
-            make_room(tree, self._limits["nice"])
-        cost_s = time.process_time() - cpu_began
-        self.due = began + max(self.EVERY_S, cost_s / self.SHARE)
-
-    def see_disk(self, written: int) -> None:
-        self.disk_bytes = max(self.disk_bytes, written)
-        if self.disk_bytes > self._limits["disk"] + DISK_SLACK_BYTES and not self.over:
-            self.over = "disk"
-
-
-def set_limits(limits: dict[str, Any]) -> None:
-    """In the new process, before it becomes the command: what the system itself can hold it to."""
-    cpu_s = int(limits["cpu"]) + 1
-    # More than is allowed: the system ends only the one process that meets this, of which a shell makes nothing.
-    # Whoever met it has written too much, and that is seen.
-    file_bytes = limits["disk"] + 2 * DISK_SLACK_BYTES
-    for kind, soft, hard in (
-        (resource.RLIMIT_NOFILE, limits["open_files"], limits["open_files"]),
-        (resource.RLIMIT_FSIZE, file_bytes, file_bytes),
-        (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
-        # Twice as much as may be used: what is only reserved is nobody's memory, but the watch looks now and then.
-        (resource.RLIMIT_DATA, 2 * limits["memory"] + 16 * 1024 * 1024, None),
-        (resource.RLIMIT_CORE, 0, 0),
-    ):
-        most = resource.getrlimit(kind)[1]
-        if most == resource.RLIM_INFINITY:
-            most = max(soft, hard or soft)
-        resource.setrlimit(kind, (min(soft, most), min(hard if hard is not None else soft, most)))
-
-
-def stop_all(find: Any) -> set[int]:
+def stop_all(find: Callable[[], set[int]]) -> set[int]:
     """Everything that `find` finds stands still afterwards: what stands still cannot start more of its kind."""
     stopped: set[int] = set()
     for _ in range(PASSES_MAX):
@@ -279,3 +214,62 @@ def stop_all(find: Any) -> set[int]:
         signal_all(fresh, signal.SIGSTOP)
         stopped |= fresh
     return stopped
+
+
+def kill_everything(reaped: Callable[[Any], None] = lambda usage: None) -> None:
+    """Until nothing is left below this process, which is handed every orphan: no children means no descendants.
+
+    `reaped` is told what each child used.
+    """
+    while True:
+        try:
+            while (found := os.wait4(-1, os.WNOHANG))[0]:
+                reaped(found[2])
+        except ChildProcessError:
+            return
+        if not _kill_below(()):
+            return
+        time.sleep(_PAUSE_S)
+
+
+def kill_strays(sparing: Container[int]) -> None:
+    """What lies below this process and not below these children of it, which are not waited for either."""
+    for _ in range(PASSES_MAX):
+        if not tree_below(os.getpid(), sparing) or not _kill_below(sparing):
+            return
+        time.sleep(_PAUSE_S)
+
+
+def _kill_below(sparing: Container[int]) -> bool:
+    """False if only processes of another user are left, such as those of sudo: they are not ours to kill."""
+    found = stop_all(lambda: set(tree_below(os.getpid(), sparing)))
+    return signal_all(found, signal.SIGKILL) or not found
+
+
+# ---- limits of the system ------------------------------------------------------------------------------------------
+
+
+def set_limits(limits: dict[str, Any]) -> None:
+    """In the new process, before it becomes the command: what the system itself can hold it to."""
+    if "cpu" in limits:
+        cpu_s = int(limits["cpu"]) + 1
+        _set_limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)
+    if "disk" in limits:
+        # More than is allowed: the system ends only the one process that meets this, of which a shell makes nothing.
+        # Whoever met it has written too much, and that is seen.
+        file_bytes = limits["disk"] + 2 * DISK_SLACK_BYTES
+        _set_limit(resource.RLIMIT_FSIZE, file_bytes, file_bytes)
+    if "open_files" in limits:
+        _set_limit(resource.RLIMIT_NOFILE, limits["open_files"], limits["open_files"])
+    if "memory" in limits and "victims" not in limits:
+        # Twice as much as may be used: what is only reserved is nobody's memory, but the watch looks now and then.
+        most = 2 * limits["memory"] + 16 * 1024 * 1024
+        _set_limit(resource.RLIMIT_DATA, most, most)
+    _set_limit(resource.RLIMIT_CORE, 0, 0)
+
+
+def _set_limit(kind: int, soft: int, hard: int) -> None:
+    most = resource.getrlimit(kind)[1]
+    if most == resource.RLIM_INFINITY:
+        most = max(soft, hard)
+    resource.setrlimit(kind, (min(soft, most), min(hard, most)))

@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,17 +26,15 @@ from typing import Any, NamedTuple
 from holdfast.core.errors import Misconfigured, NotPermitted, ResourceShort, ToolError
 from holdfast.core.failure import Category
 from holdfast.core.resources import DEFAULTS, Resources, Usage
-from holdfast.tools import keeper, keeper_tree
+from holdfast.tools import keeper
 from holdfast.tools.call import Call, running_call
 from holdfast.tools.pipes import Ends
 
 KILL_GRACE_S = 1.0
 OUTPUT_GRACE_S = 1.0  # after a command's end, for what is still in its pipes
-SEARCHES = 5  # at least, and until there is nobody new
-SEARCHES_MAX = 100
-SEARCH_PAUSE_S = 0.01
 NICE_AFTER_S = 10.0  # of CPU time; whoever computes for longer lets everybody else go first
 NICE = 10
+LASTING_EVERY_S = 0.1  # a browser has hundreds of threads, and all of them are looked at
 OF_THE_CALL = Resources()  # stands for: those of the running call
 FAREWELL_S = 5.0  # for the keeper to kill what is left when this process ends
 
@@ -46,6 +43,25 @@ class ProcessLost(ToolError):
     """The process that keeps all commands died, and the command with it; whether it had done its work is unknown."""
 
     category: Category = "transient"
+
+
+class Lasting(NamedTuple):
+    """Limits of what outlives a call, such as a server that many share: what it may have at one time.
+
+    Of what is used up by and by there is no right amount for something that runs for weeks. With `victims`, the largest
+    process below it that has this in its command line is ended for a limit, and everything only if there is none.
+    """
+
+    resources: Resources
+    victims: str = ""
+
+    def as_limits(self) -> dict[str, Any]:
+        held = {name: getattr(self.resources, field) for name, field in _HELD.items()}
+        said = {name: value for name, value in held.items() if value is not None}
+        return {**said, "every_s": LASTING_EVERY_S, **({"victims": self.victims} if self.victims else {})}
+
+
+_HELD = {"memory": "memory_bytes", "processes": "processes", "open_files": "open_files"}
 
 
 class Exit(NamedTuple):
@@ -137,13 +153,13 @@ async def spawn(
     env: Mapping[str, str],
     stdin: bytes | None = None,
     talks: bool = False,
-    resources: Resources | None = OF_THE_CALL,
+    resources: Resources | Lasting | None = OF_THE_CALL,
 ) -> Process:
     """Start a command. One that cannot be started is `Misconfigured`, and nothing has happened.
 
     `stdin` is all that it can read; with `talks` its stdin stays open, and `Process.write` writes to it.
     It is held to `resources`: by default to what the running call may use, and what it used is counted for that call.
-    None is for what outlives a call, such as a server that many share: it is held to nothing.
+    `Lasting` ones are for what outlives a call; None holds it to nothing.
     """
     if not argv or any("\0" in part for part in (*argv, str(cwd), *env.keys(), *env.values())):
         raise Misconfigured("a command needs a program, and no part of it may contain a NUL character")
@@ -157,7 +173,7 @@ async def spawn(
     if resources is OF_THE_CALL:
         resources = call.resources if call is not None else None
     if resources is not None:
-        request["limits"] = _limits(resources)
+        request["limits"] = resources.as_limits() if isinstance(resources, Lasting) else _limits(resources)
         if call is not None and call.together is not None:
             call.together.check()
             request["together"] = call.together.as_order()
@@ -309,45 +325,18 @@ class _Line:
                 waiter.settle(waiter.exited, Exit(**figures))
 
     def _mourn(self) -> None:
-        """The keeper is gone. Its own children died with it; what had escaped them is found by its marks."""
+        """The keeper is gone, and with it every warden, each of whom has ended its command first (keeper_warden.py).
+
+        They hold the other end of the socket, so its end is heard only when the last of them is gone.
+        """
         with self._lock:
             self.lost = True
             waiters, self._waiters = self._waiters, {}
             self._socket.close()
         self._keeper.wait()
-        _kill_marked(set(waiters))
         for waiter in waiters.values():
             waiter.settle(waiter.started, error=ProcessLost())
             waiter.settle(waiter.exited, error=ProcessLost())
-
-
-def _kill_marked(marks: set[str]) -> None:
-    """By the mark in the environment, and by the tag that stays when a program is started without one."""
-    tags = {keeper.tag_for(mark) for mark in marks}
-    killed: set[str] = set()
-    # More than one look: a process in the middle of becoming a program shows no environment, and one that was about to
-    # start another may have done so.
-    for search in range(SEARCHES_MAX):
-        found = {
-            name
-            for name in (os.listdir("/proc") if marks and os.path.isdir("/proc") else [])
-            if name.isdigit() and (keeper_tree.tag_of(int(name)) in tags or _mark_of(name) in marks)
-        }
-        keeper_tree.signal_all(map(int, found), signal.SIGKILL)
-        if search >= SEARCHES and found <= killed:
-            return
-        killed |= found
-        time.sleep(SEARCH_PAUSE_S)
-
-
-def _mark_of(pid: str) -> str | None:
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()  # empty for the dead
-    except OSError:
-        return None
-    prefix = f"{keeper.MARK}=".encode()
-    entries = (entry for entry in environment.split(b"\0") if entry.startswith(prefix))
-    return next((entry[len(prefix) :].decode() for entry in entries), None)
 
 
 _lines: list[_Line] = []  # at most one; a list, so that a forked copy of this process can forget it

@@ -25,7 +25,7 @@ from holdfast.core.resources import DEFAULTS, Resources, Usage, say_size
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.call import Call
 from holdfast.tools.masks import masks
-from holdfast.tools.processes import Process, spawn
+from holdfast.tools.processes import Exit, Process, spawn
 from holdfast.tools.shell_failure import failure_of, over_text, shown
 from holdfast.tools.tool import Tool, tool
 from holdfast.tools.wording import Mistake
@@ -81,7 +81,7 @@ class Commands:
         argv = _argv(command)
         folder = call.folder / cwd if cwd else call.folder
         limits = call.resources.over(DEFAULTS)
-        check_room(folder, self._free_bytes_min)
+        free_before = check_room(folder, self._free_bytes_min)
         process = await spawn(
             argv,
             cwd=folder,
@@ -97,6 +97,7 @@ class Commands:
         finally:
             process.close()
             call.use(Usage(output_bytes=output.bytes_seen))
+        _notice_lost_room(call, folder, free_before, end, limits)
         failure = failure_of(argv, end, limits, call.together, output.stdout.text(), output.stderr.text())
         if output.is_over:
             raise ResourceShort(over_text(argv, "output", limits))
@@ -126,19 +127,40 @@ def _judge(known: Mapping[str, Any], later: Collection[str]) -> None:
         _argv(known["command"])
 
 
-def check_room(folder: Path, needed: int) -> None:
-    """Before a command begins: is there any room on the disk that it works on?"""
+def _notice_lost_room(call: Call, folder: Path, before: int | None, end: Exit, limits: Resources) -> None:
+    """Room can be taken without writing (fallocate), which nobody counts. Others use the disk too: it is only told."""
+    after = _free_bytes(folder)
+    if before is None or after is None:
+        return
+    unexplained = before - after - (end.disk_bytes or 0)
+    if unexplained > (limits.disk_bytes or unexplained):
+        call.hear(
+            "warning",
+            f"while it ran, the disk of its folder lost {say_size(unexplained)} that its own writing does not explain: "
+            "it reserved them without writing, or somebody else took them\n",
+        )
+
+
+def _free_bytes(folder: Path) -> int | None:
     try:
         room = os.statvfs(folder)
     except (OSError, AttributeError, ValueError):
-        return  # whatever is wrong with the folder, the command's start will say
-    free = room.f_bavail * room.f_frsize
+        return None
+    return room.f_bavail * room.f_frsize
+
+
+def check_room(folder: Path, needed: int) -> int | None:
+    """Before a command begins: is there any room on the disk that it works on? How much, as far as it can be told."""
+    free = _free_bytes(folder)
+    if free is None:
+        return None  # whatever is wrong with the folder, the command's start will say
     if free < needed:
         raise ResourceShort(
             f"{say_size(free)} are free on the disk of {folder}, and {say_size(needed)} are the least to begin with; "
             "free some space, or lower tools.shell.free_bytes_min",
             without_effect=True,
         )
+    return free
 
 
 class _Output:

@@ -23,7 +23,9 @@ import msgspec
 
 from holdfast.core.durations import parse_duration
 from holdfast.core.errors import InputInvalid, Misconfigured, SettingsInvalid, ToolError
+from holdfast.core.plan_resources import resources_of
 from holdfast.core.policy import Approval, Effect
+from holdfast.core.resources import DEFAULTS, Resources
 from holdfast.tools.adapter import MEMORY, Adapter, HealthCheck, Place
 from holdfast.tools.call import Call
 from holdfast.tools.masks import cover, cover_literal, masks
@@ -40,6 +42,7 @@ from holdfast.tools.wording import Mistake
 SERVERS_MAX = 50
 CALL = "_holdfast_call"  # an argument that no server will ask for
 FROM_HERE = "env:"
+HELD = ("memory", "processes", "open_files")  # limits of a server
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}", re.ASCII)
 # Names of families that come with Holdfast, or will: a server of that name could pass for one of them.
 TAKEN = frozenset(
@@ -63,6 +66,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     effects: dict[str, Effect] = {}  # by the name of a tool, or a pattern of names
     trust_hints: bool = False  # what a server says of its own tools is a claim; who trusts it, says so
     approval: bool | tuple[str, ...] = False  # for all tools, or for those named
+    resources: dict[str, int | str] = {}  # memory, processes and open files of the server that is started here
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -150,6 +154,7 @@ class Source:
         self._config = config
         self._place = place
         self._timeout_s, self._start_timeout_s = _checked(name, config)
+        self._resources = _resources(name, config)
         folder = None if place.store == MEMORY else place.data / "mcp"
         key = [config.command, config.url, config.env, config.headers, config.cwd]
         self._catalogue = Catalogue(folder, name, key)
@@ -252,7 +257,9 @@ class Source:
             if not value.isascii():  # told here, and not by somebody who would show the character
                 raise Misconfigured(f"{where}.headers.{name}: it has a character that is not ASCII; write it in ASCII")
         cwd = Path(self._place.root, config.cwd)
-        return Reached(config.command, minimal_environment(env), cwd, config.url, headers, self._start_timeout_s)
+        return Reached(
+            config.command, minimal_environment(env), cwd, config.url, headers, self._start_timeout_s, self._resources
+        )
 
     def _is_wanted(self, tool: str) -> bool:
         config = self._config
@@ -337,6 +344,21 @@ def _value(name: str, value: str, where: str) -> str:
         raise Misconfigured(f"{where}: the environment variable {variable} is not set; set it")
     cover(variable, os.environ[variable])
     return os.environ[variable]
+
+
+def _resources(name: str, config: ServerConfig) -> Resources:
+    """What the server may have at one time. What it uses up by and by has no limit: it may run for weeks."""
+    where = f"tools.mcp.servers.{name}.resources"
+    if config.url and config.resources:
+        raise SettingsInvalid(f"{where}: only a server that is started by `command` can be held to limits")
+    if others := sorted(config.resources.keys() - set(HELD)):
+        raise SettingsInvalid(f"{where}.{others[0]}: unknown key; known are: {', '.join(HELD)}")
+    try:
+        return resources_of(config.resources).over(DEFAULTS)
+    except InputInvalid as error:
+        raise SettingsInvalid(
+            "\n".join(f"tools.mcp.servers.{name}.{line}" for line in str(error).split("\n"))
+        ) from None
 
 
 def _checked(name: str, config: ServerConfig) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import Misconfigured, ToolError, Transient
+from holdfast.core.resources import Resources
 from holdfast.tools.call import Call
 from holdfast.tools.hooks import OutputInvalid
 from holdfast.tools.masks import masks
@@ -23,7 +24,7 @@ from holdfast.tools.mcp import wire
 from holdfast.tools.mcp.catalogue import TOOLS_MAX, Described, Offer, read_offer
 from holdfast.tools.mcp.results import CONNECTION_CLOSED, Answer, answer_of, explained
 from holdfast.tools.mcp.schema import EXTRA_NEEDED, Checker
-from holdfast.tools.processes import spawn
+from holdfast.tools.processes import Lasting, spawn
 
 FIRST_PAUSE_S = 0.5  # after a failure; twice as long after each that follows
 FAILURES_MAX = 5  # in a row; then a start is tried only every GIVEN_UP_S
@@ -46,6 +47,7 @@ class Reached(NamedTuple):
     url: str
     headers: Mapping[str, str]
     start_timeout_s: float
+    resources: Resources
 
 
 class Link:
@@ -259,7 +261,8 @@ class Server:
                 reached.url, http_client=http, max_sse_event_size=wire.MESSAGE_BYTES_MAX
             )
         else:
-            process = await spawn(reached.command, cwd=reached.cwd, env=reached.env, talks=True, resources=None)
+            limits = Lasting(reached.resources)
+            process = await spawn(reached.command, cwd=reached.cwd, env=reached.env, talks=True, resources=limits)
             stack.push_async_callback(wire.end, process)
             transport = wire.piped(process, link.outage, link.lost)
         return client_class(transport, cache=None, message_handler=self._hear)

@@ -145,9 +145,12 @@ async def _lines(stream: asyncio.StreamReader, outage: Outage) -> AsyncIterator[
 async def _end_of(process: Process) -> str:
     try:
         async with asyncio.timeout(1):
-            code = (await process.wait()).code
+            end = await process.wait()
     except TimeoutError:
         return "it closed its stdout"
+    if end.over:
+        return f"it was ended, because it went over its limit; if it needs more, raise its resources.{end.over}"
+    code = end.code
     return f"it ended with exit code {code}" if code >= 0 else f"it was killed by {signal.Signals(-code).name}"
 
 
