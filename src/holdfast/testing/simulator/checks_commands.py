@@ -49,16 +49,9 @@ def what_is_refused_changes_nothing(case: Case) -> Iterator[str]:
 
 def _let_go_running(story: Story, answered: Answered) -> bool:
     """Whether its driver has let go right after this, and nothing says that it waits, or is held, or has ended."""
-    hold = next(
-        (hold for hold in story.holds if hold.epoch == answered.epoch and hold.process == answered.process), None
-    )
-    return bool(
-        hold
-        and hold.to_drive
-        and hold.released == answered.seq
-        and answered.status == "running"
-        and hold.after < answered.seq
-    )
+    mine = (hold for hold in story.holds if (hold.epoch, hold.process) == (answered.epoch, answered.process))
+    hold = next(mine, None)
+    return bool(hold and hold.to_drive and hold.released == answered.seq and answered.status == "running")
 
 
 def what_was_added_to_a_plan_is_not_lost(case: Case) -> Iterator[str]:
@@ -74,6 +67,8 @@ def what_was_added_to_a_plan_is_not_lost(case: Case) -> Iterator[str]:
         if len(added) != applied[story.id]:
             yield f"{story.id}: {applied[story.id]} extensions were applied, {len(added)} are in its journal"
         end = story.end()
+        if added and not case.wishes[story.id].is_plan:
+            yield f"{story.id}: event {added[0].seq} adds steps to what is no plan, and nothing will become of them"
         if end is None or not isinstance(end.event, ev.TaskCompleted):
             continue
         ended = {event.path for _, event in story.events(ev.StepCompleted, ev.StepFailed, ev.StepSkipped)}

@@ -74,7 +74,7 @@ def _while_saving(seed: int, first: int, tasks: tuple[Task, ...]) -> Iterator[Or
 def _held_back(seed: int, number: int) -> Iterator[Task]:
     """A plan whose last step takes a while."""
     dice = Random(f"{seed}/held back")
-    if dice.random() < 0.2:
+    if dice.random() < 0.5:
         steps = [{"id": "s0", "tool": "look", "timeout": TIME_LIMIT_S}]
         yield Task(number=number, at_s=WAR_S * 0.8 * dice.random(), plan={"name": "held back", "steps": steps})
 
@@ -83,14 +83,14 @@ def _while_held_back(seed: int, first: int, tasks: tuple[Task, ...]) -> Iterator
     """Somebody pauses it during its last step, adds to it when that has ended, and lets it go on."""
     dice = Random(f"{seed}/while held back")
     for task in tasks:
-        pause_s = task.at_s + dice.choice((0.02, 0.1, 0.5))
+        pause_s = task.at_s + dice.choice((0.01, 0.05, 0.2))
         for number, (verb, at_s) in enumerate((("pause", pause_s), ("extend", pause_s + 4), ("resume", pause_s + 5))):
             yield Order(number=first + number, at_s=at_s, verb=verb, whom=0, task=task.number)
 
 
 def _odd(seed: int, first: int) -> Iterator[Order]:
     dice = Random(f"{seed}/odd")
-    for number in range(first, first + dice.choice((0, 1, 3))):
+    for number in range(first, first + dice.choice((1, 3, 5))):
         verb = dice.choice(
             ("interrupt", "interrupt", "stop", "extend", "approve", "resolve", "pause", "resume", "send")
         )
