@@ -23,12 +23,13 @@ from holdfast.core.fold import apply
 from holdfast.core.policy import Checkpoints
 from holdfast.engine.carrying import gather
 from holdfast.journal.bundle import write
+from holdfast.journal.bundle_read import read
 from holdfast.journal.codec import CHAIN_START, Row, decode, link, make_row, make_snapshot, verify
 from holdfast.testing.simulator import play
 from holdfast.testing.simulator.scenario import draw_plain
 
 HERE = Path(__file__).parent
-HISTORY = 17  # in which children, retries, large values and people's answers come about
+HISTORY = 0  # in which children, retries, large values and people's answers come about
 RAW_INPUTS = msgspec.Raw(b'{"topic": "tides"}')
 BLOB = msgspec.Raw(msgspec.json.encode(ev.Blob(digest="ab" * 16, bytes=9000)))
 
@@ -217,8 +218,9 @@ def exported() -> Exported:
     heads = {head.id: head for head in played.store.all_heads()}
     parents = sorted((head.parent_id for head in heads.values() if head.parent_id), key=lambda one: -heads[one].seq)
     bundle = asyncio.run(gather(played.store, parents[0]))
-    states = {carried.state.id: whole(carried.state) for carried in bundle.executions}
-    return Exported(file=b"".join(write(bundle, "golden")).decode(), states=states)
+    file = b"".join(write(bundle, "golden"))
+    states = {carried.state.id: whole(carried.state) for carried in read(file).executions}
+    return Exported(file=file.decode(), states=states)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from holdfast.core.errors import HoldfastError, InputInvalid, PlanInvalid
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.engine import Engine
+from holdfast.engine.inbox import settle
 from holdfast.journal.log import read_state
 from holdfast.journal.store import Head, Query
 from holdfast.testing.simulator.history import Called, HandedIn, Ordered, Returned, Trouble, Watched
@@ -214,6 +215,8 @@ class People:
 
         async def post(host: Host) -> bool:
             await host.store.commit([command])
+            drivers = host.engine._keeper.drivers  # pyright: ignore[reportPrivateUsage] -- as the engine itself asks
+            await settle(host.engine.services, host.liveness, command, drivers.get)
             return True
 
         await self.insist(post, order.number)
