@@ -265,8 +265,8 @@ def cli_page() -> str:
         [
             "`--json` answers with one JSON document; `run`, `resume`, `retry`, `fork`, `watch`, `events`, `logs` and",
             "`worker` with JSON lines, one for each event or line, and so does a command for many, one for each",
-            'execution. Then an error is one JSON object on stderr, `{"error": TEXT, "type": CLASS}`, and whatever is',
-            'said beside the answer is another, `{"note": TEXT}`.',
+            "execution; `schema` answers in JSON by itself. Then an error is one JSON object on stderr,",
+            '`{"error": TEXT, "type": CLASS}`, and whatever is said beside the answer is another, `{"note": TEXT}`.',
         ],
         table(
             ("exit code", "meaning"),

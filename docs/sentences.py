@@ -109,6 +109,7 @@ FIELDS = {
     "role": "who speaks",
     "content": "the text",
     "streaming": "whether more of it follows",
+    "call_key": "of a copy: the idempotency key of its calls in the execution that this one was made from",
     "call_id": "the idempotency key of the call",
     "percent": "0 to 100, of the whole execution",
     "step": "the step that moved",
@@ -321,6 +322,9 @@ LIMITS = (
     Limit("cli.everywhere", "STORE_TIMEOUT_S", "how long `list --all` waits for one store"),
     Limit("settings.known", "STORES_MAX", "stores that are remembered for `list --all`"),
     Limit("tools.threads", "THREADS_MAX", "`def` tools at once in one process; more queue"),
+    Limit("tools.threads", "FIRST_MAX", "threads besides these, each for an execution that has none"),
+    Limit("tools.threads", "LEFT_BEHIND_MAX", "threads held by calls of `def` tools that did not end when told to"),
+    Limit("engine.attempt", "IN_LINE_S_MAX", "time that a call waits for a thread, besides its own"),
     Limit("tools.shell", "OUTPUT_BYTES_MAX", "bytes kept of each stream of `shell.run`"),
     Limit(
         "tools.shell", "FREE_BYTES_MIN", "room on the disk, or a command does not begin", "`tools.shell.free_bytes_min`"
@@ -347,6 +351,7 @@ LIMITS = (
     Limit("tools.files.family", "BEFORE_BYTES_MAX", "bytes kept to undo changes of files", "`before_bytes_max`"),
     Limit("tools.files.before", "SPACE_KEPT_BYTES", "bytes of a disk that the files tools leave free"),
     Limit("tools.files.spot", "TURNS_MAX", "links followed on the way to one file"),
+    Limit("tools.files.attributes", "ATTRIBUTES_BYTES_MAX", "bytes of extended attributes that a rewritten file keeps"),
     Limit("tools.files.spot", "DEPTH_MAX", "folders below an allowed one"),
     Limit("tools.files.tree", "LOOKED_AT_MAX", "names that one list or search looks at"),
     Limit("tools.files.tree", "PATTERN_CHARS_MAX", "characters of a pattern of file names"),

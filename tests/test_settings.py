@@ -12,7 +12,7 @@ from holdfast.core.plan_resources import resources_of
 from holdfast.core.policy import Checkpoints
 from holdfast.core.pressure import PressureLimits
 from holdfast.core.resources import DEFAULTS, parse_size
-from holdfast.settings import RetentionSettings, ensure_data_folder, load_settings
+from holdfast.settings import RetentionSettings, ensure_data_folder, load_settings, strange_variables
 
 
 def write(path: Path, text: str) -> Path:
@@ -205,6 +205,8 @@ def test_when_tasks_save_themselves_comes_from_file_and_environment(tmp_path: Pa
         ("[retention]\nolder = 3", 'retention.older: no such setting; did you mean "retention.older_than"?'),
         ("[checkpoint]\nwhen = 1", "checkpoint.when: no such setting"),
         ("[profile.ci]\nowner = 'x'", 'profile: no such setting; did you mean "profiles"?'),
+        ("[retenion]\nolder_than = '3d'", 'retenion: no such setting; did you mean "retention"?'),
+        ("drain_s = 3", 'drain_s: no such setting; did you mean "limits.drain_s"?'),
     ],
 )
 def test_an_unknown_name_in_the_file_is_a_warning_with_its_place(tmp_path: Path, text: str, message: str) -> None:
@@ -215,11 +217,29 @@ def test_an_unknown_name_in_the_file_is_a_warning_with_its_place(tmp_path: Path,
     assert settings.sources["owner"] == "default"
 
 
+def test_only_the_names_that_could_stand_there_are_listed(tmp_path: Path) -> None:
+    write(tmp_path / "holdfast.toml", "zzz = 1\n[checkpoint]\nxyz = 1\n")
+    top, inside = load_settings(tmp_path, {}).warnings
+    assert "limits, retention" in top
+    assert "limits." not in top
+    assert inside.endswith("; there are: checkpoint.every_steps, checkpoint.every_s, checkpoint.on")
+
+
 def test_unknown_variables_are_warned_of_when_they_can_only_be_meant_for_us(tmp_path: Path) -> None:
-    environ = {"HOLDFAST_LIMITS_EXECUTION": "3", "HOLDFAST_STOER": "x", "HOLDFAST_SOMETHING_ELSE": "y"}
+    environ = {
+        "HOLDFAST_LIMITS_EXECUTION": "3", "HOLDFAST_STOER": "x", "HOLDFAST_SOMETHING_ELSE": "y", "HOLDFAST_LIMTS": "1",
+        "HOLDFAST_SECRETS": "x", "HOLDFAST_RETENTION": "3d", "HOLDFAST_PROCESS": "1", "HOLDFAST_SERVICE_HOST": "::1",
+    }  # fmt: skip
+    assert [text.partition(":")[0] for text in strange_variables(environ)] == [
+        "HOLDFAST_SOMETHING_ELSE",
+        "HOLDFAST_SERVICE_HOST",
+    ]
     assert load_settings(tmp_path, environ).warnings == (
         'HOLDFAST_LIMITS_EXECUTION: no such setting; did you mean "HOLDFAST_LIMITS_EXECUTIONS"?',
         'HOLDFAST_STOER: no such setting; did you mean "HOLDFAST_STORE"?',
+        'HOLDFAST_LIMTS: no such setting; did you mean "HOLDFAST_LIMITS_…"?',
+        "HOLDFAST_SECRETS: secrets is a table, and can only stand in the settings file",
+        "HOLDFAST_RETENTION: no such setting; there are: HOLDFAST_RETENTION_OLDER_THAN, HOLDFAST_RETENTION_STATUS",
     )
 
 
@@ -280,8 +300,32 @@ def test_the_default_data_folder_ignores_itself_in_git(tmp_path: Path) -> None:
 
 
 def test_a_folder_the_user_named_is_created_but_not_written_into(tmp_path: Path) -> None:
-    folder = ensure_data_folder(load_settings(tmp_path, {}, {"store": "data/x.db"}))
+    folder = ensure_data_folder(load_settings(tmp_path, {}, {"store": "conf.d/journal.db"}))
+    assert folder == tmp_path / "conf.d"
     assert list(folder.iterdir()) == []
+
+
+def test_a_store_of_another_name_has_a_folder_to_itself_that_git_ignores(tmp_path: Path) -> None:
+    one, other = (ensure_data_folder(load_settings(tmp_path, {}, {"store": f"data/{name}.db"})) for name in "xy")
+    assert (one, other) == (tmp_path / "data" / "x.db.d", tmp_path / "data" / "y.db.d")
+    assert (one / ".gitignore").read_text() == "*\n"
+    assert sorted((tmp_path / "data").iterdir()) == [one, other]
+
+
+@pytest.mark.parametrize(("kept", "warns"), [("0s", True), ("59s", True), ("1m", False)])
+def test_a_retention_that_keeps_nothing_is_warned_of(tmp_path: Path, kept: str, warns: bool) -> None:
+    file = write(tmp_path / "holdfast.toml", f'[retention]\nolder_than = "{kept}"\n')
+    said = f'{file}: retention.older_than: with "{kept}" whatever ends is deleted before anybody can look at it; '
+    assert [text.startswith(said) for text in load_settings(tmp_path, {}).warnings] == [True] * warns
+
+
+def test_a_link_to_a_store_shares_the_folder_of_the_store(tmp_path: Path) -> None:
+    """Locks in two places would be none."""
+    for name in ("x.db", "journal.db"):
+        (tmp_path / f"to-{name}").symlink_to(f"data/{name}")
+    linked, plain = (load_settings(tmp_path, {}, {"store": f"to-{name}"}) for name in ("x.db", "journal.db"))
+    assert (linked.data_folder, plain.data_folder) == (tmp_path / "data" / "x.db.d", tmp_path / "data")
+    assert (linked.owns_data_folder, plain.owns_data_folder) == (True, False)
 
 
 def test_a_data_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:

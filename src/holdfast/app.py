@@ -32,7 +32,7 @@ from holdfast.engine.pressure import Pressure
 from holdfast.engine.run import Run
 from holdfast.engine.services import Limits, Services, SystemClock
 from holdfast.engine.tidying import Retention
-from holdfast.journal.live import LiveRing
+from holdfast.journal.live import RING_FILE, LiveRing
 from holdfast.journal.liveness import InProcess, Liveness, LockFiles
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.postgres_address import is_postgres, open_postgres
@@ -124,18 +124,20 @@ class Engine(core_engine.Engine):
         budget: float | Mapping[str, float] | None = None,
         checkpoint: Checkpoints | Mapping[str, Any] | None = None,
         cache: bool = True,
+        by: str = "",
     ) -> Run:
         """Hand a task in: a plan (a file, a mapping, a `Plan`) or a function. When this returns, the task is on disk.
 
         `key` makes handing it in twice the same as once; `hold` hands it in without starting it. `budget` is what it
         may spend, in US dollars, in place of what its plan says; `{"usd": 0.5, "warn_at": 0.8}` also says when to warn.
         `checkpoint` says when it saves itself to a file, in place of what the plan or the settings say. Without `cache`
-        every tool is asked anew; what it answers is kept for others all the same.
+        every tool is asked anew; what it answers is kept for others all the same. `by` says who hands it in, where that
+        is not whoever runs this process.
         """
         created = self.preparer.prepare(
             program, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
             budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
-            fresh=not cache,
+            fresh=not cache, by=by or core_engine.user(),
         )  # fmt: skip
         if created.checkpoint is None:
             created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)
@@ -275,8 +277,9 @@ def _open_store(settings: Settings) -> tuple[Store, Liveness, LiveRing | None]:
     if is_postgres(settings.store):
         postgres = open_postgres(settings.store)
         return postgres, postgres.leases, None
-    ensure_data_folder(settings)
-    path = Path(settings.store)
-    locks = LockFiles(path.parent / "drivers")
-    store = SqliteStore(path, may_migrate=lambda: all(locks.is_dead(driver) for driver in locks.everybody()))
-    return store, locks, LiveRing(path.with_name("live.db"))
+    folder = ensure_data_folder(settings)
+    locks = LockFiles(folder / "drivers")
+    store = SqliteStore(
+        Path(settings.store), may_migrate=lambda: all(locks.is_dead(driver) for driver in locks.everybody())
+    )
+    return store, locks, LiveRing(folder / RING_FILE)

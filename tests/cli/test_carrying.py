@@ -40,17 +40,17 @@ def export(shop: Workshop, name: str = "carried.json") -> Path:
 def test_an_execution_ends_elsewhere_as_it_would_have_ended_here(shop: Workshop, there: Workshop) -> None:
     shop.run("run", "ask.yaml", code=3)
     file = export(shop)
-    for where, force in ((shop, ()), (there, ("--force",))):
+    for where, accept in ((shop, ()), (there, ("--other-folder",))):
         if where is there:
-            imported = where.run("import", str(file), "--force")
+            imported = where.run("import", str(file), "--other-folder")
             identity = shop.newest()["id"]
             assert imported.out.splitlines() == [
                 f"imported {identity}: waiting",
-                f"nobody drives it until you say so; go on with: holdfast resume {identity} --force",
+                f"nobody drives it until you say so; go on with: holdfast resume {identity} --other-folder",
             ]
             assert content(export(there)) == content(file)
         where.run("approve", "@last")
-        where.run("resume", "@last", *force)
+        where.run("resume", "@last", *accept)
     here, carried = (where.run("show", "@last", "--json").json for where in (shop, there))
     assert (here["status"], here["output"]) == (carried["status"], carried["output"]) == ("completed", 5)
     assert here["id"] == carried["id"]
@@ -66,13 +66,46 @@ def test_resume_from_a_file_imports_it_and_goes_on(shop: Workshop, there: Worksh
     there.open_gate()
     refused = there.run("resume", "--from", str(file), code=2)
     assert f"it was started in {shop.folder}, this is {there.folder}" in refused.err
-    assert "nothing was changed; put them right, or import it with --force" in refused.err
+    assert "nothing was changed; put them right, or import it with --other-folder" in refused.err
     assert there.run("list").err.startswith("holdfast: no executions")
     done = there.run("resume", "--from", str(file), "--force")
     assert "going on with gate" in done.out
     assert there.log() == ["gate begun", "gate ended", "after ran"]
     again = there.run("resume", "--from", str(file), "--force", code=2)
     assert "is here, and further" in again.err
+
+
+def test_what_was_exported_to_go_on_elsewhere_stays_put_and_comes_home(shop: Workshop, there: Workshop) -> None:
+    shop.run("run", "ask.yaml", code=3)
+    shop.run("export", "@last", "--hold", "-o", "carried.json")
+    identity, held = shop.newest()["id"], "it was exported, and goes on elsewhere"
+    assert shop.newest()["held"] == held
+    there.run("import", "../carried.json", "--other-folder")
+    there.run("approve", "@last")
+    there.run("resume", "@last", "--other-folder")
+    there.run("export", "@last", "-o", "../done.json")
+    home = shop.run("import", "done.json").out
+    assert re.fullmatch(rf"{identity} was here and has gone on elsewhere, \d+ events added: completed\n", home)
+    shown = shop.run("show", "@last", "--json").json
+    assert (shown["status"], shown["output"], shown["held"]) == ("completed", 5, None)
+    assert "unchanged: publish was already granted" in shop.run("approve", "@last").out
+    assert (shop.log(), there.log()) == (["draft ran"], ["publish ran"])
+
+
+def test_what_is_driven_is_not_held_and_so_not_exported_to_go_on_elsewhere(shop: Workshop) -> None:
+    process = shop.start("run", "gate.yaml")
+    shop.wait_for_log("gate begun")
+    refused = shop.run("export", "@last", "--hold", "-o", "carried.json", code=2).err
+    assert "was not exported, because it cannot be held: a process drives it now; interrupt it" in refused
+    assert not (shop.folder / "carried.json").exists()
+    shop.open_gate()
+    shop.finish(process)
+
+
+def test_an_export_that_fails_holds_nothing(shop: Workshop) -> None:
+    shop.run("run", "ask.yaml", code=3)
+    shop.run("export", "@last", "--hold", "-o", "gone/carried.json", code=None)
+    assert shop.newest()["held"] is None
 
 
 def test_resume_from_a_file_that_is_here_already_just_goes_on(shop: Workshop) -> None:
@@ -180,7 +213,8 @@ def test_export_writes_where_it_is_told(shop: Workshop, there: Workshop) -> None
         command, cwd=there.folder, env=environment(), input=piped, capture_output=True, text=True, check=True
     )
     assert json.loads(imported.stdout) == {
-        "id": identity, "outcome": "imported", "status": "completed", "executions": 1, "differences": [], "held": False,
+        "id": identity, "outcome": "imported", "status": "completed", "executions": 1, "differences": [], "added": 0,
+        "held": False,
     }  # fmt: skip
     again = there.run("import", str(file))
     assert again.out == f"execution {identity} is here already, as it is in the file; nothing was changed\n"

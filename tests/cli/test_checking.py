@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import pytest
 
@@ -177,3 +178,48 @@ def test_checking_leaves_no_journal_behind(shop: Workshop) -> None:
     shop.run("check")
     shop.run("run", "two.yaml", "--check")
     assert not os.path.exists(shop.folder / ".holdfast")
+
+
+BOMB = "name: b\na: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{one}: &{one} [{','.join([f'*{before}'] * 10)}]\n" for before, one in pairwise("abcdefghij")
+)
+
+
+def test_what_aliases_make_huge_or_endless_is_refused_with_its_line_and_the_others_are_checked(shop: Workshop) -> None:
+    (shop.folder / "plans").mkdir()
+    shop.write("plans/bomb.yaml", f"{BOMB}steps:\n  - {{id: a, tool: work.do, with: {{value: *j}}}}\n")
+    shop.write("plans/endless.yaml", "name: r\nx: &a [*a]\nsteps:\n  - {id: a, tool: work.do}\n")
+    shop.write("plans/fine.yaml", "name: f\nsteps:\n  - &s {id: a, tool: work.do}\n  - {<<: *s, id: b}\n")
+    assert shop.run("check", "plans", code=1).out.splitlines() == [
+        "plans/bomb.yaml:6: aliases make more than 100,000 values of this; write out what is meant",
+        "plans/endless.yaml:2: holds itself through an alias; write out what is meant",
+        "3 plans: 2 mistakes, 0 warnings",
+    ]
+    for plan in ("bomb", "endless"):
+        assert "write out what is meant" in shop.run("run", f"plans/{plan}.yaml", code=2).err
+
+
+def test_no_slip_of_the_pen_makes_a_plan_invisible(shop: Workshop) -> None:
+    (shop.folder / "plans").mkdir()
+    shop.write("plans/keys.yaml", "name: a\nstpes:\n  - {id: a, tool: work.do}\n")
+    shop.write("plans/kinds.yaml", "name: b\nsteps:\n  - {id: a, tol: work.do}\n")
+    shop.write("plans/marked.yaml", "# yaml-language-server: $schema=../holdfast.schema.json\nname: c\n")
+    shop.write("plans/mapped.yaml", "name: d\nsteps:\n  a: {tool: work.do}\n")
+    checked = shop.run("check", "plans", code=1)
+    assert {line.partition(":")[0] for line in checked.out.splitlines()[:-1]} == {
+        "plans/keys.yaml", "plans/kinds.yaml", "plans/marked.yaml", "plans/mapped.yaml"
+    }  # fmt: skip
+    assert 'stpes: unknown key; did you mean "steps"?' in checked.out
+
+
+def test_what_is_no_plan_is_named(shop: Workshop) -> None:
+    (shop.folder / "plans").mkdir()
+    shop.write("plans/fine.yaml", "name: a\nsteps:\n  - {id: a, tool: work.do}\n")
+    shop.write("plans/pipeline.yml", "name: ci\nstages:\n  - {stage: build, jobs: []}\n")
+    shop.write("plans/data.json", '{"steps": 3}')
+    shop.write("plans/holdfast.schema.json", "{}")
+    checked = shop.run("check", "plans")
+    assert checked.out == "1 plan: 0 mistakes, 0 warnings\n"
+    said = "no plans, and not checked: plans/data.json, plans/pipeline.yml; name a file to check it all the same"
+    assert checked.err == f"holdfast: {said}\n"
+    assert shop.run("check", "plans", "--json").json["left_out"] == ["plans/data.json", "plans/pipeline.yml"]

@@ -51,6 +51,44 @@ def test_steps_are_offered_where_only_they_can_be_meant(shop: Workshop) -> None:
     assert offered(shop, "approve", "nobody", "") == []
 
 
+def test_steps_are_those_of_the_execution_that_was_typed(shop: Workshop) -> None:
+    older = shop.run("run", "ask.yaml", "--json", code=3).lines[-1]["id"]
+    shop.run("run", "two.yaml")
+    assert offered(shop, "retry", older, "--from", "") == ["draft", "publish"]
+    assert offered(shop, "fork", older, "--at", "") == ["draft", "publish"]
+    assert offered(shop, "fork", older, "--at=") == ["--at=draft", "--at=publish"]
+    assert offered(shop, "logs", older, "") == ["draft", "publish"]
+    assert offered(shop, "rollback", older, "pu") == ["publish"]
+    assert offered(shop, "logs", "@last", "") == ["first", "second"]
+    assert offered(shop, "retry", "--from", "") == []  # whose steps is not said yet
+
+
+def test_filters_are_offered_what_the_executions_say(shop: Workshop) -> None:
+    asks = shop.run("run", "ask.yaml", "--label", "team=sea", "--owner", "ann", "--json", code=3).lines[-1]["id"]
+    fails = shop.run("run", "fail.yaml", "--label", "team=harbour", "--json", code=1).lines[-1]["id"]
+    assert offered(shop, "list", "--execution", "") == [fails, asks]
+    assert offered(shop, "list", "--name", "") == ["fail", "ask"]
+    assert offered(shop, "list", "--owner", "a") == ["ann"]
+    assert offered(shop, "stop", "--failed-step", "") == ["broken"]
+    assert offered(shop, "approve", "--step", "") == ["publish"]
+    assert offered(shop, "list", "--label", "t") == ["team="]
+    assert offered(shop, "list", "--label", "team=") == ["team=harbour", "team=sea"]
+    assert offered(shop, "list", "--status", "he") == ["held"]
+    assert offered(shop, "doctor", "--release", "") == []  # nobody is set aside
+
+
+def test_what_is_named_in_files_is_offered(shop: Workshop) -> None:
+    identity = shop.run("run", "two.yaml", "--json").lines[-1]["id"]
+    shop.write("holdfast.schema.json", "{}")
+    assert "holdfast.schema.json" not in offered(shop, "run", "hold")
+    assert offered(shop, "run", "two.yaml", "-i", "") == ["count=", "who="]
+    assert offered(shop, "run", "double", "-i", "n") == ["number="]
+    assert {"work.do", "work.even", "shell.run"} <= set(offered(shop, "tools", "test", ""))
+    assert offered(shop, "tools", "test", "work.e") == ["work.even"]
+    assert {"two.yaml", "@last", identity} <= set(offered(shop, "graph", ""))
+    assert offered(shop, "graph", "tw") == ["two.yaml"]
+
+
 def test_programs_are_plans_and_functions_and_no_module_is_run_for_them(shop: Workshop) -> None:
     more = '\n@holdfast.function(name="other.name")\nasync def other(ctx):\n    """Do something else."""\n'
     shop.write("tools.py", (shop.folder / "tools.py").read_text() + more + "\nopen('was_run', 'w')\n")

@@ -19,7 +19,13 @@ def test_every_setting_is_printed_with_where_it_came_from(shop: Workshop) -> Non
     assert rows["limits.parked"] == ["7", f"profile ci in {file}"]
     assert rows["limits.drain_s"] == ["3.0", "HOLDFAST_LIMITS_DRAIN_S"]
     assert rows["limits.executions"] == ["100", "default"]
-    assert f"settings: {file}" in printed
+    assert f"settings: {file}\nprofile: ci\n" in printed
+    assert "profile: none\n" in shop.run("config").out
+    assert "HOLDFAST_QUITE_OTHER: no such setting" in shop.run("config", HOLDFAST_QUITE_OTHER="1").err
+    assert (
+        shop.run("list", HOLDFAST_QUITE_OTHER="1").err
+        == "holdfast: no executions; start one with `holdfast run PLAN`\n"
+    )
 
 
 def test_the_same_as_json_with_the_warnings_inside(shop: Workshop) -> None:

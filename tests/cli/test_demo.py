@@ -25,6 +25,12 @@ def test_the_demo_kills_resumes_and_repeats_nothing(shop: Workshop) -> None:
     assert (shop.folder / "holdfast-demo" / "report.txt").read_text().startswith("Harbour: ")
 
 
+def test_the_demo_answers_in_json_with_nothing_beside_it(shop: Workshop) -> None:
+    told = shop.run("demo", "--json").json
+    assert (len(told["from_history"]), told["repeated"], told["exit_code"]) == (5, [], 0)
+    assert shop.run("-C", "holdfast-demo", "show", told["id"], "--json").json["status"] == "completed"
+
+
 def test_the_demo_moves_to_a_temporary_folder_when_it_must(
     shop: Workshop, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

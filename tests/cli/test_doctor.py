@@ -234,6 +234,18 @@ def test_what_the_settings_ask_for_and_cannot_be_had_is_named(well: Workshop) ->
     assert 'channel "here"' not in out
 
 
+def test_a_password_that_is_too_short_to_be_masked_is_named_and_not_shown(well: Workshop) -> None:
+    well.write(
+        "holdfast.toml",
+        'modules = ["tools.py"]\n[tools.notify.channels]\n'
+        'short = "json://ann:pqxz@localhost/"\nlong = "json://ann:long-enough@localhost/"\n',
+    )
+    out = well.run("doctor", code=1).out
+    assert "warning: secret: the password of the channel short has less than 8 characters. It is not masked" in out
+    assert "channel long" not in out
+    assert "pqxz" not in out
+
+
 @pytest.mark.parametrize(
     ("package", "table", "text"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,18 @@ def test_executions_of_all_folders_are_listed_newest_first_with_their_folder(sho
     assert str(two.folder) in first
     assert str(one.folder) in second
     assert "FOLDER" not in two.run("list").out
+
+
+def test_what_was_started_in_a_linked_worktree_is_listed_with_that(shops: list[Workshop], tmp_path: Path) -> None:
+    one, _ = shops
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"], ["worktree", "add", "-q", "../linked"]):
+        subprocess.run([*git, *words], cwd=one.folder, check=True)
+    one.run("run", "two.yaml")
+    one.run("-C", "../linked", "run", "two.yaml")
+    listed = one.run("list", "--all", "--json").json
+    assert [head["folder"] for head in listed] == [str(tmp_path / "linked"), str(one.folder)]
+    assert {head["store"] for head in listed} == {str(one.store)}
 
 
 def test_filters_and_the_limit_hold_for_all_of_them(shops: list[Workshop]) -> None:

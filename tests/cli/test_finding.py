@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from typing import Any
 
 import pytest
@@ -130,7 +131,12 @@ def test_history_tells_who_ran_and_who_commanded_what(shop: Workshop) -> None:
         ("task:stopped", "enough"),
     ]
     text = shop.run("history", "--owner", "ann").out
-    assert f"ask ({older['id']}) by ann: stopped after " in text
+    me = getpass.getuser()
+    assert (older["started_by"], older["owner"]) == (me, "ann")
+    assert f"ask ({older['id']}) by {me} for ann: stopped after " in text
+    assert f"two ({newest['id']}) by {me}: completed" in shop.run("history").out.replace("Two steps for you", "two")
+    assert f", by {me}" in shop.run("show", older["id"]).out
+    assert shop.run("show", older["id"], "--json").json["started_by"] == me
     assert ": not today" in text
     assert "no execution matches --owner bob" in shop.run("history", "--owner", "bob").err
 

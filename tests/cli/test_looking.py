@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -343,6 +344,18 @@ def test_with_json_an_error_is_one_object_and_the_exit_code_stays(shop: Workshop
         assert text in said["error"]
         assert result.out == ""
     assert shop.run("answer", "@last", "a", "--", "--json", code=2).err.startswith("holdfast: ")
+
+
+def test_a_title_stands_on_one_line_of_bounded_length_and_turns_no_text_around(shop: Workshop) -> None:
+    title = "a\nb\u202ec" + "x" * 5000
+    told = shop.run("run", "two.yaml", "--title", title)
+    assert max(map(len, told.out.splitlines())) < 400
+    assert re.search(r"^completed in .*: a b\ufffdcx+… \(", told.out, re.MULTILINE)
+    for command in ("history", "list", "show @last", "retry @last --from second"):
+        shown = shop.run(*command.split()).out
+        assert "\u202e" not in shown
+        assert max(map(len, shown.splitlines())) < 400
+    assert shop.newest()["title"] == title
 
 
 def test_a_title_of_several_lines_stands_on_one(shop: Workshop) -> None:

@@ -14,7 +14,7 @@ from cli.workshop import Workshop
 from holdfast.cli.main import app
 
 # What prints a story or a picture for people, and what is JSON already.
-WITHOUT_JSON = {"demo", "graph", "schema"}
+WITHOUT_JSON = {"schema"}
 
 
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -112,6 +112,7 @@ def test_json_is_one_document_or_lines_and_an_error_is_json_on_stderr(shop: Work
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
+        (("run", "two.yam"), "two.yaml"),
         (("lst",), "list"),
         (("service", "instal"), "install"),
         (("list", "--stauts", "waiting"), "--status"),

@@ -70,6 +70,61 @@ def test_a_filter_that_matches_nothing_says_so_and_changes_nothing(shop: Worksho
     assert shop.run("list", "--name", "nobody", "--json").json == []
 
 
+@pytest.mark.parametrize(
+    ("typed", "empty"),
+    [
+        (("stop", "--status", "queued", "--owner", ""), "--owner"),
+        (("stop", "--status", "queued", "--name", " "), "--name"),
+        (("stop", "--status", "queued", "--failed-step", ""), "--failed-step"),
+        (("stop", "--status", "queued", "--error", ""), "--error"),
+        (("stop", "--status", "queued", "--since", ""), "--since"),
+        (("stop", "--status", "queued", "--until", ""), "--until"),
+        (("stop", "--status", "queued", "--text", ""), "--text"),
+        (("stop", "", "--status", "queued"), "ID"),
+        (("pause", "", "--all"), "ID"),
+        (("approve", "@last", ""), "STEP"),
+        (("deny", "--status", "queued", "--step", ""), "--step"),
+        (("retry", "@last", "--from", ""), "--from"),
+        (("prune", "--status", "completed", "--name", ""), "--name"),
+        (("show", ""), "ID"),
+    ],
+)
+def test_what_is_given_and_empty_is_refused_and_never_means_everybody(
+    shop: Workshop, typed: tuple[str, ...], empty: str
+) -> None:
+    hand_in(shop, 2)
+    refused = shop.run(*typed, code=2)
+    assert refused.err.startswith(f"holdfast: {empty} is empty; give it a value, or leave it out")
+    assert {head["status"] for head in shop.run("list", "--json").json} == {"queued"}
+
+
+def test_a_label_with_nothing_behind_its_sign_means_the_empty_value(shop: Workshop) -> None:
+    hand_in(shop, 2, labels={"team": "a"})
+    (empty,) = hand_in(shop, 1, labels={"team": ""})
+    assert shop.run("stop", "--label", "team=", "--dry-run").out.split()[0] == empty
+    assert len(shop.run("list", "--label", "team", "--json").json) == 3
+    shop.run("delete", empty, code=None)
+    shop.run("stop", "--label", "team=")
+    nobody = shop.run("stop", "--label", "team=", code=2)
+    assert "matches --label team=; nothing was changed" in nobody.err
+
+
+def test_a_pause_of_what_nobody_drives_speaks_of_no_running_steps(shop: Workshop) -> None:
+    (held,) = hand_in(shop, 1)
+    paused = shop.run("pause", held)
+    assert re.fullmatch(r"applied as event \d+: paused\n", paused.out)
+
+
+def test_held_is_asked_for_as_lists_print_it(shop: Workshop) -> None:
+    hand_in(shop, 1)
+    shop.run("run", "two.yaml")
+    (held,) = shop.run("list", "--status", "held", "--json").json
+    assert held["held"]
+    assert shop.run("list", "--held", "--json").json == [held]
+    mixed = shop.run("list", "--status", "held", "--status", "completed", code=2)
+    assert "--status held stands alone" in mixed.err
+
+
 def test_everything_must_be_said(shop: Workshop) -> None:
     ids = hand_in(shop, 3)
     bare = shop.run("pause", code=2)

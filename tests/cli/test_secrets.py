@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.workshop import Result, Workshop
+from cli.workshop import Result, Workshop, wait_until
 
 VALUE = "hunter2/+ umläut-0815"
 TOOLS = '''
@@ -100,6 +100,44 @@ def test_value_reaches_the_tool_and_nothing_that_is_kept_or_shown(leaky: Worksho
         assert f"{word} [secret TOKEN]" in logged.out
     clean(leaky.run("export", "@last", "--output", "bundle.json"))
     clean(leaky.run("checkpoint", "@last"))
+    assert holding(leaky.folder) == []
+
+
+TRICKY = """
+import logging, sys
+import holdfast
+
+logging.basicConfig()
+
+@holdfast.tool(name="leak.tricky", effect="read")
+def tricky(token: str) -> None:
+    print("pieces", token[:6], end="", flush=True)
+    print(token[6:])
+    sys.stdout.buffer.write(("bytes " + token + "\\n").encode())
+    sys.stdout.buffer.flush()
+    try:
+        raise ValueError("refused " + token)
+    except ValueError:
+        logging.getLogger("leak").exception("it failed")
+"""
+
+
+def test_value_in_pieces_in_bytes_and_in_a_trace_reaches_neither_the_terminal_nor_the_log_of_a_detached_process(
+    leaky: Workshop,
+) -> None:
+    leaky.write("tools.py", TRICKY)
+    leaky.write("t.yaml", "name: t\nsteps: [{id: a, tool: leak.tricky, with: {token: '${{ secrets.TOKEN }}'}}]\n")
+    ran = clean(leaky.run("run", "t.yaml", MY_TOKEN=VALUE))
+    for word in ("pieces", "bytes", "refused"):
+        assert f"{word} [secret TOKEN]" in ran.out + ran.err
+    told = clean(leaky.run("run", "t.yaml", "--json", MY_TOKEN=VALUE))
+    assert all(isinstance(line, dict) for line in told.lines)  # and what it printed does not break the answer
+    detached = clean(leaky.run("run", "t.yaml", "--detach", "--json", MY_TOKEN=VALUE)).json
+    leaky.run("watch", detached["id"])
+    wait_until(lambda: "completed in" in Path(detached["log"]).read_text(), "the end of the log")
+    log = Path(detached["log"]).read_text()
+    for word in ("pieces", "bytes", "refused"):
+        assert f"{word} [secret TOKEN]" in log
     assert holding(leaky.folder) == []
 
 

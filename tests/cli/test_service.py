@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cli.workshop import Workshop
-from holdfast.cli.units import Worker, service_name, systemd_text, unit_of
+from cli.workshop import Workshop, environment
+from holdfast.cli.units import MISTAKE, Worker, service_name, systemd_text, unit_of
 
 ODD = 'it\'s 100%h "odd" $HOME \\ ünï'
 
@@ -93,7 +93,7 @@ def test_the_launchd_file_says_the_same(shop: Workshop) -> None:
     assert described["Label"] == f"dev.holdfast.{service_name(shop.folder)}"
     assert described["ProgramArguments"] == [
         sys.executable, "-P", "-m", "holdfast.cli", "-C", str(shop.folder), "--store", str(shop.folder / "x.db"),
-        "worker", "--log", str(shop.folder / "logs" / "worker.log"),
+        "worker", "--log", str(shop.folder / "x.db.d" / "logs" / "worker.log"),
     ]  # fmt: skip
     assert described["KeepAlive"] == {"SuccessfulExit": False}
     assert "launchctl load" in shop.run("service", "install", "--kind", "launchd").out
@@ -132,6 +132,55 @@ def test_now_runs_what_would_be_typed_and_uninstall_takes_it_back(shop: Workshop
     again = shop.run("service", "uninstall", "--kind", "systemd", "--json", **environ).json
     assert again["removed"] is False
     assert "there is no service" in shop.run("service", "status", "--kind", "systemd", **environ).out
+
+
+def test_a_worker_with_a_mistake_in_its_settings_is_not_started_again_for_ever(shop: Workshop) -> None:
+    shop.write("holdfast.toml", "limits = 3\n")
+    assert shop.run("worker", code=None).code == MISTAKE
+    assert f"RestartPreventExitStatus={MISTAKE}\n" in systemd_text(Worker(shop.folder, ["h"], Path("l"), "p", 1.0))
+
+
+@pytest.mark.parametrize("kind", ["systemd", "launchd"])
+def test_services_are_listed_with_their_folders_also_with_those_that_are_gone(shop: Workshop, kind: str) -> None:
+    assert "there are no services" in shop.run("service", "list", "--kind", kind).err
+    gone = shop.folder.parent / f"gone {ODD}"
+    gone.mkdir()
+    for folder in (shop.folder, gone):
+        shop.run("-C", str(folder), "service", "install", "--kind", kind)
+    gone.rmdir()
+    listed = {one["folder"]: one for one in shop.run("service", "list", "--kind", kind, "--json").json}
+    assert {folder: one["folder_exists"] for folder, one in listed.items()} == {
+        str(shop.folder): True,
+        str(gone): False,
+    }
+    name = listed[str(gone)]["name"]
+    assert f"that is gone: holdfast service uninstall {name}" in shop.run("service", "list", "--kind", kind).out
+    assert "removed" in shop.run("service", "uninstall", name, "--kind", kind).out
+    assert [one["folder"] for one in shop.run("service", "list", "--kind", kind, "--json").json] == [str(shop.folder)]
+
+
+def test_the_service_of_a_folder_that_is_gone_can_be_uninstalled(shop: Workshop) -> None:
+    gone = shop.folder.parent / "gone"
+    for how in (("-C", "../gone"), ()):
+        gone.mkdir()
+        shop.run("-C", str(gone), "service", "install", "--kind", "systemd")
+        file = unit_file(shop).with_name(f"{service_name(gone)}.service")
+        assert file.exists()
+        if how:
+            gone.rmdir()
+            shop.run(*how, "service", "uninstall", "--kind", "systemd")
+        else:  # from within it
+            command = f"rmdir {gone}; {sys.executable} -m holdfast.cli service uninstall --kind systemd"
+            subprocess.run(["sh", "-c", command], cwd=gone, env=environment(PWD=str(gone)), check=True)
+        assert not file.exists()
+
+
+def test_a_service_that_is_not_there_is_no_name(shop: Workshop) -> None:
+    shop.run("service", "install", "--kind", "systemd")
+    name = service_name(shop.folder)
+    said = shop.run("service", "uninstall", f"{name[:-1]}x", "--kind", "systemd", code=2).err
+    assert f'there is no service {name[:-1]}x; did you mean "{name}"?' in said
+    assert unit_file(shop).exists()
 
 
 def test_a_systemd_that_refuses_is_quoted_and_the_file_stays(shop: Workshop) -> None:

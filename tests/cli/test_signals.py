@@ -52,6 +52,21 @@ def test_sigterm_lets_go_and_leaves_the_execution_to_be_recovered(shop: Workshop
     assert shop.log().count("before ran") == 1
 
 
+def test_the_last_word_after_sigterm_counts_what_still_finished(shop: Workshop) -> None:
+    process = shop.start("run", "gate.yaml")
+    shop.wait_for_log("gate begun")
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    while "letting go" not in process.stdout.readline():
+        pass
+    shop.open_gate()
+    rest = shop.finish(process, 143).out
+    assert "gate: completed" in rest
+    assert "running, 2 of 3 steps: gate" in rest
+    assert rest.index("gate: completed") < rest.index("running, 2 of 3 steps: gate")
+    assert shop.run("resume", "@last").out.splitlines()[-3].startswith("completed")
+
+
 def test_a_killed_process_leaves_an_orphan_that_resume_takes_up(shop: Workshop) -> None:
     process = shop.start("run", "gate.yaml")
     shop.wait_for_log("gate begun")

@@ -127,3 +127,5 @@ def test_colours_on_a_terminal_but_never_with_no_color(shop: Workshop) -> None:
     assert coloured.search(at_terminal(shop, ["show", "@last"], []))
     assert not coloured.search(at_terminal(shop, ["show", "@last"], [], NO_COLOR="1"))
     assert not coloured.search(at_terminal(shop, ["list"], [], NO_COLOR="1"))
+    assert coloured.search(at_terminal(shop, ["run", "two.yaml"], []))
+    assert not coloured.search(at_terminal(shop, ["run", "two.yaml"], [], NO_COLOR="1"))

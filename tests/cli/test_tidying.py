@@ -250,6 +250,29 @@ def test_a_backup_holds_all_that_had_not_ended(used: Workshop) -> None:
     assert used.run("list", "--json").json[0]["held"] is None
 
 
+def test_what_is_pruned_in_a_backup_keeps_its_files_in_the_store(shop: Workshop) -> None:
+    """Also if both lie in one folder: what is kept beside a store is its own."""
+    shop.write("note.yaml", "name: note\nsteps:\n  - {id: write, tool: files.write, with: {path: n, text: new}}\n")
+    shop.write("n", "old")
+    shop.run("run", "note.yaml")
+    shop.run("checkpoint", "@last")
+    shop.run("backup", ".holdfast/monday.db")
+    assert "deleted 1 execution" in shop.run("--store", ".holdfast/monday.db", "prune", "--status", "completed").out
+    assert checkpoints(shop) == 1
+    shop.run("rollback", "@last")
+    assert (shop.folder / "n").read_text() == "old"
+
+
+def test_a_store_leaves_nothing_in_the_project_but_itself_and_its_folder(shop: Workshop) -> None:
+    before = set(shop.folder.iterdir())
+    for name in ("a.db", "b.db"):
+        shop.run("--store", name, "run", "two.yaml")
+        shop.run("--store", name, "checkpoint", "@last")
+    left = {path.name for path in set(shop.folder.iterdir()) - before} - {"log.txt", "__pycache__"}
+    assert left == {"a.db", "a.db.d", "b.db", "b.db.d"}
+    assert (shop.folder / "a.db.d" / ".gitignore").read_text() == "*\n"
+
+
 def test_a_backup_never_writes_over_anything_unasked(used: Workshop) -> None:
     letter = used.write("letter.txt", "dear")
     assert (

@@ -126,6 +126,19 @@ def test_what_becomes_of_it_is_told_as_json(tooled: Workshop) -> None:
     assert found["duration_s"] >= 0
 
 
+def test_how_long_a_tool_takes_is_its_own_word_or_what_its_calls_took(tooled: Workshop) -> None:
+    first = tooled.run("tools", "test", "work.even", "-i", "number=2", "--json").json
+    assert (first["estimate_s"], first["estimate_by"]) == (None, None), "nobody knows yet"
+    steps = [{"id": "a", "tool": "work.even", "with": {"number": 2}}]
+    tooled.write("plan.json", json.dumps({"name": "p", "steps": steps}))
+    tooled.run("run", "plan.json")
+    found = tooled.run("tools", "test", "work.even", "-i", "number=2", "--json").json
+    assert (found["estimate_s"], found["estimate_by"]) == (tool(tooled, "work.even")["figures"]["median_s"], "history")
+    told = tooled.run("tools", "test", "work.even", "-i", "number=2").out
+    assert ", as its calls in the newest executions did" in told
+    assert tooled.run("tools", "test", "talk", "-i", "count=3", "--json").json["estimate_by"] == "tool"
+
+
 def test_a_failure_is_told_with_its_category(tooled: Workshop) -> None:
     told = tooled.run("tools", "test", "far.ask", "-i", "number=2", code=1)
     assert ": nobody is there" in told.out

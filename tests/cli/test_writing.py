@@ -118,6 +118,20 @@ finally:
 """
 
 
+def test_a_graph_is_told_to_programs_with_paths_needs_and_statuses(shop: Workshop) -> None:
+    told = shop.run("graph", "ask.yaml", "--json").json
+    assert told["name"] == "ask"
+    assert [(step["path"], step["kind"], step["needs"]) for step in told["steps"]] == [
+        ("draft", "tool", []),
+        ("publish", "tool", ["draft"]),
+    ]
+    assert "status" not in told["steps"][0]
+    shop.run("run", "ask.yaml", code=3)
+    ran = shop.run("graph", "@last", "--json", "--mermaid").json
+    assert [step["status"] for step in ran["steps"]] == ["completed", "waiting"]
+    assert ran["mermaid"].startswith("flowchart")
+
+
 def test_a_tree_shows_order_needs_items_conditions_people_fallbacks_and_endings(shop: Workshop) -> None:
     shop.write("drawn.yaml", DRAWN)
     assert shop.run("graph", "drawn.yaml").out.splitlines() == [

@@ -84,6 +84,30 @@ def test_attempts_tell_how_each_try_went() -> None:
     assert (tries[0].message, tries[0].started_at, tries[0].ended_at, tries[0].duration_us) == ("no answer", 5, 7, 2)
 
 
+def test_doubts_in_a_row_are_counted_beyond_the_attempts_that_are_kept() -> None:
+    doubtful = [
+        event
+        for number in range(1, ATTEMPTS_KEPT + 11)
+        for event in (
+            step("a", attempt=number, at=number, effect="once"),
+            ev.StepInDoubt(at=number, path="a", why="lost", attempt=number),
+        )
+    ]
+    assert running(*doubtful).steps["a"].doubts == ATTEMPTS_KEPT + 10
+    lost = [step("a", attempt=number, at=99) for number in (91, 92)]
+    assert running(*doubtful, *lost).steps["a"].doubts == ATTEMPTS_KEPT + 11  # what runs now is no doubt yet
+    known = ev.StepInterrupted(at=99, path="a", attempt=92)
+    assert running(*doubtful, *lost, known).steps["a"].doubts == 0
+
+
+def test_an_execution_is_shaky_from_a_death_until_a_step_has_ended() -> None:
+    recovered = ev.TaskRecovered(at=2, driver="b", lost="a")
+    ended = ev.StepCompleted(at=3, path="a", attempt=1)
+    assert not running(step("a")).is_shaky
+    assert running(step("a"), recovered).is_shaky
+    assert not running(step("a"), recovered, ended).is_shaky
+
+
 def test_only_so_many_attempts_are_kept_the_first_and_the_newest() -> None:
     count = ATTEMPTS_KEPT + 10
     state = running(*(step("a", attempt=number, at=number) for number in range(1, count + 1)))

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import concurrent.futures.process
 import errno
+import http.client
+import sqlite3
+import subprocess
 
 import msgspec
 import pytest
@@ -11,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import errors
+from holdfast.core.causes import LINKS_MAX
 from holdfast.core.failure import (
     MESSAGE_CHARS_MAX,
     RETRY_AFTER_S_MAX,
@@ -72,6 +78,82 @@ def test_exceptions_become_failures(error: BaseException, category: Category, ha
     failure = describe(error)
     assert (failure.category, failure.happened, failure.error) == (category, happened, type(error).__name__)
     assert failure.message
+
+
+class ReadTimeout(Exception): ...  # such as clients raise: no TimeoutError, and nothing that says so but its name
+
+
+class ServerDisconnectedError(Exception): ...
+
+
+class ConnectionStringInvalid(ValueError): ...
+
+
+def raised(error: BaseException, *, while_handling: BaseException, hidden: bool = False) -> BaseException:
+    try:
+        try:
+            raise while_handling
+        except BaseException:
+            if hidden:
+                raise error from None
+            raise error  # noqa: B904 -- it is the context that is wanted here
+    except BaseException as caught:
+        return caught
+
+
+def caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "category", "happened"),
+    [
+        (ReadTimeout("slow"), "timeout", "unknown"),
+        (ServerDisconnectedError(), "transient", "unknown"),
+        (subprocess.TimeoutExpired("pay", 1), "timeout", "unknown"),
+        (http.client.IncompleteRead(b""), "transient", "unknown"),
+        (asyncio.IncompleteReadError(b"", 1), "transient", "unknown"),
+        (concurrent.futures.process.BrokenProcessPool("died"), "transient", "unknown"),
+        (concurrent.futures.CancelledError(), "transient", "unknown"),
+        (subprocess.CalledProcessError(1, "pay"), "logic", "known"),
+        (sqlite3.OperationalError("no such table: t"), "logic", "known"),
+        (ConnectionStringInvalid("no host"), "logic", "known"),
+        (RuntimeError("declined"), "logic", "known"),
+        (caused(RuntimeError("failed"), TimeoutError()), "timeout", "unknown"),
+        (caused(RuntimeError("failed"), caused(RuntimeError("inner"), ConnectionResetError())), "transient", "unknown"),
+        (raised(RuntimeError("failed"), while_handling=TimeoutError()), "timeout", "unknown"),
+        (raised(RuntimeError("failed"), while_handling=TimeoutError(), hidden=True), "timeout", "unknown"),
+        (raised(KeyError("status"), while_handling=ReadTimeout()), "logic", "unknown"),
+        (raised(ValueError("7"), while_handling=FileNotFoundError()), "logic", "known"),
+        (raised(ConnectionRefusedError(), while_handling=TimeoutError()), "transient", "unknown"),
+        (raised(ConnectionRefusedError(), while_handling=ConnectionRefusedError()), "transient", "nothing"),
+        (ExceptionGroup("both", [ValueError("7"), ReadTimeout()]), "timeout", "unknown"),
+        (ExceptionGroup("both", [ValueError("7")]), "logic", "known"),
+    ],
+    ids=repr,
+)
+def test_what_smells_of_the_network_leaves_open_what_happened_and_a_mistake_does_not(
+    error: BaseException, category: Category, happened: Happened
+) -> None:
+    failure = describe(error)
+    assert (failure.category, failure.happened) == (category, happened)
+
+
+def test_what_the_caller_was_handling_says_nothing_of_the_tool() -> None:
+    handled = TimeoutError("of the program")
+    error = raised(RuntimeError("declined"), while_handling=handled)
+    assert (describe(error, handled).happened, describe(error).happened) == ("known", "unknown")
+
+
+def test_a_chain_of_errors_without_end_is_looked_at_and_left() -> None:
+    first, second = RuntimeError("a"), RuntimeError("b")
+    first.__context__, second.__context__ = second, first
+    assert describe(first).happened == "known"
+    long: BaseException = TimeoutError()
+    for number in range(LINKS_MAX * 2):
+        long = caused(RuntimeError(number), long)
+    assert describe(long).category == "logic"
 
 
 def test_only_a_tools_own_word_or_a_refused_connection_means_that_nothing_happened() -> None:
@@ -163,6 +245,9 @@ DECISIONS: list[tuple[str, Failure, Means, Tally, Decision]] = [
         Tally(),
         GiveUp(),
     ),
+    ("transient, told when", failure("transient", "unknown", 7.0), READ, Tally(), RetryLater(7.0)),
+    ("transient, told sooner", failure("transient", "unknown", 0.0), READ, Tally(), FIRST),
+    ("once, told when", failure("transient", "unknown", 7.0), Means(effect="once"), Tally(), Doubt()),
     # rule 9: a rate limit waits as it was told and is not counted among the retries
     ("rate limit, told", failure("rate_limit", "nothing", 12.5), READ, Tally(retries=99), RetryLater(12.5)),
     ("rate limit, not told", failure("rate_limit"), READ, Tally(), RetryLater(RATE_LIMIT_WAIT_S)),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from engine.kit import engine_at, names, seen, settled, step_of, until
+from holdfast.core.policy import LOSSES_MAX
 
 ENGINE = """
 import asyncio, sys
@@ -72,3 +73,46 @@ async def test_living_engine_takes_over_from_one_that_is_killed(tmp_path: Path) 
         await seen(run, "step:in_doubt")
         assert (await run.state()).recoveries == 1
         await run.stop()
+
+
+DEADLY = """
+import asyncio, os, signal, sys
+import holdfast
+
+@holdfast.tool(effect="read")
+async def good():
+    return 1
+
+@holdfast.tool(effect="read")
+async def deadly():
+    with open("deaths", "a") as file:
+        file.write("x")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    steps = [{"id": "a", "tool": "good"}, {"id": "b", "tool": "deadly"}]
+    async with holdfast.Engine(folder=".", tools=[good, deadly]) as engine:
+        run = await engine.start({"name": "deadly", "steps": steps}, key="one")
+        await run.settled()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_read_that_kills_its_process_at_once_is_given_up_like_any_other(tmp_path: Path) -> None:
+    """It may begin before its start is on disk, and so it would be as if it had never begun, for ever."""
+    script = tmp_path / "deadly.py"
+    script.write_text(DEADLY)
+    codes: list[int | None] = []
+    while codes[-1:] != [0] and len(codes) < LOSSES_MAX + 3:
+        life = await asyncio.create_subprocess_exec(sys.executable, str(script), cwd=tmp_path)
+        codes.append(await life.wait())
+    assert codes[-1] == 0
+    # The first death is not on disk, and shows only in that a driver is missing. From then on each one counts.
+    assert LOSSES_MAX <= len((tmp_path / "deaths").read_text()) <= LOSSES_MAX + 1
+    async with engine_at(tmp_path, recover="none") as engine:
+        (head,) = await engine.list()
+        run = engine.get(head.id)
+        request = next((await run.state()).open_requests()).request
+        assert request.message == f"deadly failed: its process ended {LOSSES_MAX} times while it ran"
+        assert (await step_of(run, "a")).status == "completed"

@@ -13,7 +13,7 @@ import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, names, plan, quiet, result, seen, settled, step, step_of
 from holdfast.core import events as ev
 from holdfast.core.errors import BundleInvalid, ImportMismatch, NotFound, ResumeMismatch, StoreCorrupted
-from holdfast.engine import carrying, ownership
+from holdfast.engine import carrying, gathering, ownership
 from holdfast.journal.bundle import Bundle, open_rows
 from holdfast.journal.bundle_read import read
 from holdfast.journal.codec import decode
@@ -144,7 +144,7 @@ async def test_an_ended_execution_is_an_archive_that_needs_no_tools(tmp_path: Pa
 async def test_what_is_other_here_is_said_each_by_itself(tmp_path: Path) -> None:
     here, there = two(tmp_path)
     script = Script(1)
-    identity, data = await waiting(here, step("a", "echo"), step("b", "script"), tools=(echo, script.tool))
+    _, data = await waiting(here, step("a", "echo"), step("b", "script"), tools=(echo, script.tool))
 
     @holdfast.tool(name="script", effect="read")
     async def other(value: int, more: int = 0) -> int:
@@ -166,6 +166,56 @@ async def test_what_is_other_here_is_said_each_by_itself(tmp_path: Path) -> None
             await engine.restore(data)
         restored = await engine.restore(data, force=True)
         assert len(restored.differences) == 4
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "differ"),
+    [
+        ("0.1.0", "0.1.7", False),
+        ("0.1.0", "0.2.0", True),
+        ("0.9.0", "1.0.0", True),
+        ("1.2.0", "1.3.0", False),
+        ("1.9", "2.0", True),
+    ],
+)
+async def test_before_1_0_the_second_number_of_the_version_counts_too(
+    tmp_path: Path, theirs: str, ours: str, differ: bool
+) -> None:
+    data = file_of(bundle_of(engine=theirs))
+    async with engine_at(tmp_path) as engine:
+        engine.services.version = ours
+        found = (await engine.restore(data, force=True)).differences
+        assert (f"it was started by Holdfast {theirs}, this is Holdfast {ours}" in found) == differ
+
+
+async def test_another_folder_can_be_accepted_by_itself_and_nothing_else_with_it(tmp_path: Path) -> None:
+    here, there = two(tmp_path)
+    identity, data = await waiting(here, step("a", "echo"))
+    async with engine_at(there) as engine:
+        with pytest.raises(ImportMismatch) as refused:
+            await engine.restore(data, other_folder=True)
+        assert refused.value.differences == ["its tool echo is not here"]
+    async with engine_at(there, echo) as engine:
+        with pytest.raises(ImportMismatch, match="or import it with --other-folder"):
+            await engine.restore(data)
+        await engine.restore(data, other_folder=True)
+        with pytest.raises(ResumeMismatch, match="or resume with --other-folder to go on regardless"):
+            await engine.resume(identity)
+    async with engine_at(there) as engine:
+        with pytest.raises(ResumeMismatch) as left:
+            await engine.resume(identity, other_folder=True)
+        assert left.value.differences == ["its tool echo is not here"]
+    async with engine_at(there, echo) as engine:
+        await engine.resume(identity, other_folder=True)
+        await engine.get(identity).send("go", 1)
+        await result(engine.get(identity))
+
+
+async def test_the_original_is_as_it_was(tmp_path: Path) -> None:
+    here, there = two(tmp_path)
+    identity, data = await waiting(here)
+    async with engine_at(there) as engine:
+        await engine.restore(data, other_folder=True)
     async with engine_at(here, recover="none") as engine:
         assert (await engine.get(identity).head()).held == ""
 
@@ -214,7 +264,7 @@ async def test_an_execution_that_is_further_here_is_left_as_it_is(tmp_path: Path
         assert await engine.get(identity).status() == "completed"
 
 
-async def test_history_is_never_rewritten_by_a_file_that_has_gone_on(tmp_path: Path) -> None:
+async def test_history_is_never_rewritten_by_a_file_that_has_gone_another_way(tmp_path: Path) -> None:
     here, there = two(tmp_path)
     identity, data = await waiting(here, step("a", "echo"))
     async with engine_at(there, echo) as engine:
@@ -225,13 +275,13 @@ async def test_history_is_never_rewritten_by_a_file_that_has_gone_on(tmp_path: P
         further = await engine.export(identity)
     async with engine_at(here, echo, recover="none") as engine:
         before = await rows(engine, identity)
+        await engine.get(identity).pause()
         with pytest.raises(holdfast.Refused) as refused:
             await engine.restore(further, force=True)
-        assert "is here with 6 events, and the file has gone on to 11; nothing was changed" in str(refused.value)
+        said = "is here with 7 events, and the file has gone another way to 11; nothing was changed"
+        assert said in str(refused.value)
         assert "to have both, import the file under a new id with --as-new" in str(refused.value)
-        await engine.get(identity).pause()
-        with pytest.raises(holdfast.Refused, match="and the file has gone another way to 11"):
-            await engine.restore(further)
+        assert (await engine.get(identity).head()).held == ""
         assert (await rows(engine, identity))[1][:-1] == before[1]
 
 
@@ -431,7 +481,7 @@ async def test_a_child_that_had_ended_unheard_is_heard_of_after_the_import(tmp_p
         before = await engine.services.store.events(run.id, 0, -1)
         await engine.get(child).send("go", 9)
         await result(run)
-        whole = await carrying.gather(engine.services.store, run.id, through=len(before[1]))
+        whole = await gathering.gather(engine.services.store, run.id, through=len(before[1]))
     assert [carried.state.status for carried in whole.executions] == ["waiting", "completed"]
     async with engine_at(there, echo) as engine:
         await engine.restore(file_of(whole), force=True)
@@ -485,7 +535,7 @@ async def test_a_child_that_is_gone_is_missed_only_if_it_is_still_needed(
 
 
 async def test_too_many_descendants_do_not_fit_into_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrying, "EXECUTIONS_MAX", 1)
+    monkeypatch.setattr(gathering, "EXECUTIONS_MAX", 1)
     async with engine_at(tmp_path, echo) as engine:
         run = await start_family(tmp_path, engine)
         await seen(run, "task:waiting")

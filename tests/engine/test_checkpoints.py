@@ -16,7 +16,7 @@ from engine.kit import Gate, Script, echo, engine_at, events, names, plan, quiet
 from holdfast.core import events as ev
 from holdfast.core.errors import InputInvalid
 from holdfast.core.policy import Checkpoints
-from holdfast.engine import carrying, checkpointing
+from holdfast.engine import checkpointing, gathering
 from holdfast.journal.bundle_read import read
 from holdfast.journal.liveness import InProcess
 from holdfast.journal.memory import MemoryStore
@@ -341,7 +341,7 @@ async def test_nor_does_it_keep_one_that_is_paused(
 
 
 async def test_a_slow_disk_skips_what_would_not_be_kept_anyway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, gate = carrying.save, asyncio.Event()
+    real, gate = gathering.save, asyncio.Event()
 
     async def slow(*arguments: Any) -> ev.CheckpointSaved:
         await gate.wait()

@@ -7,10 +7,26 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import holdfast
-from engine.kit import HURRY, Gate, Script, echo, engine_at, events, names, plan, result, seen, settled, step, step_of
+from engine.kit import (
+    HURRY,
+    Gate,
+    Script,
+    echo,
+    engine_at,
+    events,
+    names,
+    plan,
+    quiet,
+    result,
+    seen,
+    settled,
+    step,
+    step_of,
+)
 from holdfast.core import events as ev
 
 ONCE = plan(step("pay", "script", **{"with": {"value": 5}}), step("after", "echo", **{"with": {"value": "went on"}}))
@@ -36,6 +52,60 @@ async def test_once_step_whose_outcome_is_unknown_is_in_doubt_and_not_repeated(e
         await run.resolve("pay", "done", output=7)
         assert await result(run) == "went on"
         assert len(script.calls) == 1
+
+
+@pytest.mark.parametrize("how", ["no answer", "hangs up"])
+async def test_once_step_whose_client_lost_the_answer_is_in_doubt_also_in_a_fork(how: str) -> None:
+    """The exceptions of HTTP clients are their own: no TimeoutError, no OSError."""
+    posted = 0
+
+    async def shop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal posted
+        await reader.readuntil(b"\r\n\r\n")
+        posted += 1  # and that is the effect
+        if how == "no answer":
+            await reader.read()  # until the client gives up
+        writer.close()
+
+    server = await asyncio.start_server(shop, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+    @holdfast.tool(effect="once")
+    async def script(value: int) -> int:
+        async with httpx.AsyncClient(timeout=0.2, trust_env=False) as client:
+            return (await client.post(url)).status_code
+
+    async with engine_at("memory:", script, echo) as engine:
+        run = await engine.start(ONCE)
+        request = await in_doubt(run)
+        assert ("ReadTimeout" if how == "no answer" else "disconnected") in request.message
+        await run.stop()
+        again = await engine.fork(run.id)
+        await in_doubt(again)
+        await again.stop()
+        server.close()
+        await server.wait_closed()
+    assert posted == 1
+
+
+async def test_mistake_of_a_once_tool_is_no_doubt_whatever_its_program_was_handling() -> None:
+    pay = Script(RuntimeError("declined"), name="pay", effect="once")
+
+    @holdfast.function
+    async def shop(ctx: holdfast.Context) -> str:
+        try:
+            raise TimeoutError("of the program")
+        except TimeoutError:
+            try:
+                await ctx.call(pay.tool, 1, name="pay")
+            except holdfast.StepFailed as failed:
+                return failed.failure.message
+        return "paid"
+
+    async with engine_at("memory:", pay.tool, functions=[shop]) as engine:
+        run = await engine.start(shop)
+        assert await result(run) == "declined"
+        assert (await step_of(run, "pay")).status == "failed"
 
 
 async def test_time_limit_of_a_once_step_leaves_a_doubt() -> None:
@@ -288,3 +358,26 @@ async def test_effect_written_in_the_step_goes_before_that_of_the_tool() -> None
         await seen(run, "step:completed")
         assert await result(run) == "read it"
         assert (await step_of(run, "pay")).effect == "read"
+
+
+async def test_nothing_is_called_again_after_a_pause_that_came_while_it_was_verified() -> None:
+    asked, told = asyncio.Event(), asyncio.Event()
+    script = Script(ConnectionResetError("gone"), effect="once", in_doubt="verify")
+
+    @script.tool.verify
+    async def verify(call: holdfast.Call, arguments: dict[str, Any]) -> holdfast.DidNotHappen:
+        asked.set()
+        await told.wait()
+        return holdfast.DidNotHappen()
+
+    async with engine_at("memory:", script.tool, echo) as engine:
+        run = await engine.start(ONCE)
+        async with asyncio.timeout(60):
+            await asked.wait()
+        assert (await run.pause()).outcome == "applied"
+        told.set()
+        await quiet(engine)
+        assert ((await names(run))[-1], len(script.calls)) == ("task:paused", 1)
+        await run.resume()
+        assert await result(run) == "went on"
+    assert len(script.calls) == 2

@@ -214,10 +214,12 @@ async def test_being_cut_twice_leaves_a_blocking_tool_the_time_it_was_given(tmp_
 
 
 async def test_a_blocking_tool_that_never_got_a_thread_has_done_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast.engine import attempt
     from holdfast.tools import tool as tool_module
     from holdfast.tools.threads import ThreadPool
 
     monkeypatch.setattr(tool_module, "pool", ThreadPool(1))
+    monkeypatch.setattr(attempt, "IN_LINE_S_MAX", 0.0)
     go, calls = threading.Event(), list[str]()
 
     @holdfast.tool(effect="read")

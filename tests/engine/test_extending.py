@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import holdfast
 from engine.kit import (
     HURRY,
     Gate,
+    Script,
     broken,
     echo,
     engine_at,
@@ -20,8 +22,10 @@ from engine.kit import (
     seen,
     step,
     step_of,
+    turns,
 )
 from holdfast.core.errors import PlanInvalid, Refused
+from holdfast.engine import checkpointing, gathering
 
 
 def val(value: Any) -> dict[str, Any]:
@@ -92,3 +96,36 @@ async def test_steps_added_after_a_failure_are_skipped_and_at_the_end_refused() 
         last.open.set()
         await result(ending)
         assert "plan:extended" not in await names(ending)
+
+
+@pytest.mark.parametrize("end", ["completed", "failed"])
+async def test_steps_added_after_the_last_word_of_the_plan_are_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Between its last step and its end an execution waits for its checkpoint."""
+    writing, go_on = asyncio.Event(), asyncio.Event()
+    save = gathering.save
+
+    async def slow_disk(*given: Any) -> Any:
+        writing.set()
+        await go_on.wait()
+        return await save(*given)
+
+    monkeypatch.setattr(checkpointing, "save", slow_disk)
+    added = Script("added", name="added")
+    last = step("a", "echo" if end == "completed" else "broken")
+    async with engine_at(tmp_path, echo, broken, added.tool) as engine:
+        run = await engine.start(plan(last, checkpoint={"every_steps": 1}))
+        async with asyncio.timeout(60):
+            await writing.wait()
+        await turns()  # the program has returned, and its driver waits for the disk
+        assert (await run.extend([step("b", "added")])).outcome == "applied"
+        go_on.set()
+        if end == "completed":
+            assert await result(run) == "added"
+        else:
+            with pytest.raises(holdfast.ExecutionFailed):
+                await result(run)
+            assert (await step_of(run, "b")).reason == '"a" failed'
+        assert (await names(run)).count(f"task:{'completed' if end == 'completed' else 'error'}") == 1
+    assert len(added.calls) == (end == "completed")

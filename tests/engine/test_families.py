@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from engine.kit import (
     until,
 )
 from holdfast.core import events as ev
+from holdfast.engine import forks, waits
 from holdfast.journal.store import Query
 
 
@@ -284,3 +286,26 @@ async def test_stopping_a_sleeping_parent_stops_the_child_that_nobody_drives(tmp
     async with engine_at(tmp_path, recover="none") as engine:
         await engine.get(run.id).stop()
         assert await engine.get(child_id).status() == "stopped"
+
+
+async def test_no_child_is_born_after_a_pause_was_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, found = asyncio.Event(), asyncio.Event()
+    inherited = forks.inherited
+
+    async def slow_disk(*given: Any) -> Any:
+        looking.set()
+        await found.wait()
+        return await inherited(*given)
+
+    monkeypatch.setattr(waits, "inherited", slow_disk)
+    async with engine_at("memory:", echo, functions=[double, parent]) as engine:
+        run = await engine.start(parent, inputs={"number": 4})
+        async with asyncio.timeout(60):
+            await looking.wait()
+        assert (await run.pause()).outcome == "applied"
+        found.set()
+        await quiet(engine)
+        assert (await names(run))[-1] == "task:paused"
+        assert await engine.list(Query(parent_id=run.id)) == []
+        await run.resume()
+        assert (await result(run))["result"] == 8

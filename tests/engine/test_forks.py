@@ -196,3 +196,71 @@ async def test_a_doubt_that_a_fallback_was_tried_instead_of_is_not_forgotten_by_
         assert await settled(again) == "waiting"
         assert (await step_of(again, "p")).status == "in_doubt"
     assert len(pay.calls) == 1
+
+
+async def test_a_retry_gives_a_tool_what_it_had_noted_and_the_key_it_was_called_with(tmp_path: Path) -> None:
+    """What happened by then has happened, in whichever execution: another attempt goes on from there."""
+    heard: list[tuple[Any, str]] = []
+
+    @holdfast.tool(effect="once", retry=0)
+    async def pages(call: holdfast.Call) -> str:
+        heard.append((call.notes, call.key))
+        if len(heard) < 3:
+            await call.note({"page": len(heard)})
+            raise holdfast.ToolError("no")
+        return "done"
+
+    async with engine_at(tmp_path, pages) as engine:
+        run = await engine.start(plan(step("p", "pages")))
+        assert await settled(run) == "failed"
+        again = await engine.retry(run.id)
+        assert await settled(again) == "failed"
+        assert await result(await engine.retry(again.id)) == "done"
+    key = f"{run.id}:p"
+    assert heard == [(None, key), ({"page": 1}, key), ({"page": 2}, key)]
+
+
+async def test_what_one_tool_noted_is_not_given_to_another_of_the_same_place(tmp_path: Path) -> None:
+    heard: list[tuple[Any, str]] = []
+
+    @holdfast.tool(effect="once", retry=0)
+    async def first(call: holdfast.Call) -> str:
+        await call.note({"page": 1})
+        raise holdfast.ToolError("no")
+
+    @holdfast.tool(effect="once")
+    async def second(call: holdfast.Call) -> str:
+        heard.append((call.notes, call.key))
+        return "done"
+
+    async with engine_at(tmp_path, first, second) as engine:
+        run = await engine.start(plan(step("p", "first")))
+        assert await settled(run) == "failed"
+        again = await engine.retry(run.id, program=plan(step("p", "second")))
+        assert await result(again) == "done"
+    assert heard == [(None, f"{again.id}:p")]
+
+
+async def test_a_doubt_that_came_along_is_checked_by_the_key_it_was_called_with(tmp_path: Path) -> None:
+    """Whoever is asked "did this key happen?" knows the key of the call, and none of an execution made later."""
+    happened: list[str] = []
+    is_down = True
+
+    @holdfast.tool(effect="once", in_doubt="verify")
+    async def pay(call: holdfast.Call) -> str:
+        happened.append(call.key)
+        raise TimeoutError("no answer")
+
+    @pay.verify
+    async def check(call: holdfast.Call, arguments: dict[str, Any]) -> Any:
+        if is_down:
+            return holdfast.Unknown()
+        return holdfast.Happened("paid") if call.key in happened else holdfast.DidNotHappen()
+
+    async with engine_at(tmp_path, pay) as engine:
+        run = await engine.start(plan(step("p", "pay")))
+        assert await settled(run) == "waiting"
+        await run.stop()
+        is_down = False
+        assert await result(await engine.retry(run.id)) == "paid"
+    assert len(happened) == 1

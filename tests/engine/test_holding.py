@@ -198,7 +198,9 @@ async def test_resume_of_what_is_not_held_changes_nothing() -> None:
 async def test_paused_execution_whose_wait_is_over_is_let_go_of_all_the_same() -> None:
     async with engine_at("memory:", echo) as engine:
         run = await engine.start(plan({"id": "nap", "wait": 0.05}, step("a", "echo")))
-        due_at = (await seen(run, "step:waiting")).event.due_at
+        waiting = (await seen(run, "step:waiting")).event
+        assert isinstance(waiting, ev.StepWaiting)
+        due_at = waiting.due_at or 0
         await run.pause()
         await until(lambda: time.time() * 1e6 > due_at)
         await quiet(engine)

@@ -29,6 +29,7 @@ from engine.kit import (
     until,
 )
 from holdfast.core.errors import Divergence, InputInvalid, Refused
+from holdfast.core.execution import ATTEMPTS_KEPT
 
 
 async def test_what_a_person_agreed_to_cannot_become_something_else(tmp_path: Path) -> None:
@@ -143,22 +144,27 @@ async def test_no_check_is_trusted_while_the_call_it_asks_about_still_runs() -> 
         assert await result(run) == "paid"
 
 
+@pytest.mark.parametrize("retries", [3, 2 * ATTEMPTS_KEPT])
 @pytest.mark.parametrize("policy", ["retry", "verify"])
-async def test_doubts_in_a_row_end_with_a_person(policy: Any) -> None:
+async def test_doubts_in_a_row_end_with_a_person(policy: Any, retries: int) -> None:
     calls: list[int] = []
 
     async def did_not(call: holdfast.Call, arguments: Any) -> holdfast.DidNotHappen:
         return holdfast.DidNotHappen()
 
-    @holdfast.tool(effect="once", in_doubt=policy, verify=did_not)
+    again = holdfast.Retry(max=retries)
+
+    @holdfast.tool(effect="once", in_doubt=policy, verify=did_not, retry=again, breaker=False)
     async def pay(call: holdfast.Call) -> None:
         calls.append(call.attempt)
+        if len(calls) > 3 * ATTEMPTS_KEPT:
+            raise holdfast.ToolError("nobody stopped it")
         raise ConnectionResetError("lost")
 
     async with engine_at("memory:", pay) as engine:
         run = await engine.start(plan(step("a", "pay")))
         assert await settled(run) == "waiting"
-        assert calls == [1, 2, 3, 4]  # three retries, as for every failure
+        assert calls == list(range(1, retries + 2))  # three, as for every failure, or as many as its tool says
         await run.resolve("a", "fail")
         await settled(run)
 

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from engine.kit import HURRY, broken, echo, engine_at, plan, result, seen, settled, step, until
+from holdfast.core import events as ev
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine import tidying
-from holdfast.journal.store import Query
+from holdfast.journal import tidying as journal_tidying
+from holdfast.journal.log import new_execution
+from holdfast.journal.store import NewExecution, Query
 from holdfast.journal.tidying import Bite, prune
+from holdfast.testing.store_samples import sample_id
 
 AT_ONCE = '[retention]\nolder_than = "0s"\n'
 
@@ -46,6 +50,7 @@ async def filled(folder: Path) -> tuple[str, str, str]:
 
 async def left(folder: Path, looked_through: asyncio.Event) -> set[str]:
     """Who is there after an engine has tidied up."""
+    looked_through.clear()  # whoever filled it has looked, too
     async with engine_at(folder, echo, broken, limits=HURRY) as engine, asyncio.timeout(10):
         await looked_through.wait()
         return {head.id for head in await engine.services.store.heads(Query())}
@@ -81,6 +86,30 @@ async def test_nothing_goes_unless_the_settings_say_so_and_the_engine_recovers(
     (tmp_path / "holdfast.toml").write_text(toml)
     async with engine_at(tmp_path, recover=recover):
         assert not [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-tidier"]
+
+
+async def test_who_drives_one_and_ends_tidies_up_a_little_and_spares_what_has_just_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "holdfast.toml").write_text(AT_ONCE)
+    monkeypatch.setattr(journal_tidying, "PAGE_HEADS", 2)
+    async with engine_at(tmp_path, echo, recover="none") as engine:
+        await engine.services.store.commit([_ended_long_ago(number) for number in range(3)])
+
+    async def count() -> int:
+        async with engine_at(tmp_path, echo, recover="none") as engine:
+            return await engine.services.store.count(Query())
+
+    assert await count() == 3
+    async with engine_at(tmp_path, echo, recover="family") as engine:
+        await result(await engine.start(plan(step("a", "echo"))))
+    assert await count() == 2  # one bite of two; and what it has driven itself stays
+
+
+def _ended_long_ago(number: int) -> NewExecution:
+    program = ev.Program(kind="plan", name="old")
+    events = [ev.TaskCreated(at=number + 1, program=program), ev.TaskStopped(at=number + 2)]
+    return new_execution(sample_id(number), events)[0]
 
 
 @pytest.mark.parametrize(

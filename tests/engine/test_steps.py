@@ -179,6 +179,24 @@ async def test_notes_are_handed_to_the_next_attempt() -> None:
     assert notes == [None, {"session": 1}]
 
 
+async def test_a_fallback_is_not_handed_what_another_tool_noted() -> None:
+    notes: list[Any] = []
+
+    @holdfast.tool(effect="once", retry=0)
+    async def pages(call: holdfast.Call) -> str:
+        await call.note({"page": 7})
+        raise holdfast.Transient("gone", without_effect=True)
+
+    @holdfast.tool(effect="once")
+    async def other(call: holdfast.Call) -> str:
+        notes.append(call.notes)
+        return "ok"
+
+    async with engine_at("memory:", pages, other) as engine:
+        assert await result(await engine.start(plan(step("a", "pages", fallback="other")))) == "ok"
+    assert notes == [None]
+
+
 async def test_tools_that_block_run_in_threads_and_may_note_and_speak(tmp_path: Path) -> None:
     @holdfast.tool(effect="read")
     def blocking(call: holdfast.Call) -> str:

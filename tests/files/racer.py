@@ -1,6 +1,6 @@
 """Swaps a name with a link again and again, each time in one instant: `racer.py FOLDER NAME LINK TARGET`.
 
-Makes the link again when somebody removed it. Ends when its standard input does, and prints how often it swapped.
+Makes the link again when somebody removed it, or wrote a file in its place. Ends when its standard input does, and prints how often it swapped.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ def main(folder: str, name: str, link: str, target: str) -> None:
     swaps = 0
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], 0)[0]:
+        if not any(os.path.islink(os.path.join(folder, one)) for one in (name, link)):
+            with suppress(OSError):
+                os.unlink(link, dir_fd=held)
         for _ in range(100):
             if swap(held, name.encode(), held, link.encode(), RENAME_EXCHANGE) == 0:
                 swaps += 1

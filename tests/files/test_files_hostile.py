@@ -230,6 +230,22 @@ async def test_a_journal_among_other_files_is_closed_and_they_are_not(tmp_path: 
     assert [match["path"] for match in (await desk.do("search", text="text"))["matches"]] == ["notes", "tools.py"]
 
 
+async def test_a_journal_with_a_folder_of_its_own_is_closed_and_so_is_that(tmp_path: Path) -> None:
+    own = tmp_path / "my.db.d"
+    desk = Desk(tmp_path, data=own, store=str(tmp_path / "my.db"), hard_links=True)
+    for name in ("my.db", "my.db-wal", "notes"):
+        (tmp_path / name).write_text("text")
+    own.mkdir()
+    (own / "live.db").write_text("")
+    (tmp_path / "alias").symlink_to("my.db.d")
+    os.link(tmp_path / "my.db", tmp_path / "second")
+    for path in ("my.db", "my.db-wal", "my.db.d", "my.db.d/live.db", "my.db.d/x", "alias/x", "second"):
+        with pytest.raises(NotPermitted, match=r"is Holdfast's own"):
+            await desk.do("read", path=path)
+    assert await desk.do("read", path="notes") == "text"
+    assert [match["path"] for match in (await desk.do("search", text="text"))["matches"]] == ["notes"]
+
+
 async def test_a_lock_that_this_process_holds_survives_every_tool(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     lock = tmp_path / ".holdfast" / "drivers" / "me"

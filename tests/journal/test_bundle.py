@@ -14,7 +14,7 @@ from holdfast.core.failure import Failure
 from holdfast.journal import bundle as bundle_module
 from holdfast.journal import bundle_read
 from holdfast.journal.blobs import digest_of
-from holdfast.journal.bundle import Bundle, Carried, open_rows
+from holdfast.journal.bundle import Bundle, Carried, open_rows, told_of
 from holdfast.journal.bundle_read import read
 from holdfast.journal.codec import Row, link, make_row
 from holdfast.journal.log import first_rows
@@ -187,6 +187,24 @@ def change_event(number: int, **values: Any) -> Any:
 )  # fmt: skip
 def test_a_forged_file_is_refused_for_what_is_wrong_with_it(change: Any, said: str) -> None:
     assert said in refusal(forged(file_of(finished()), change))
+
+
+@pytest.mark.parametrize("name", sorted(set(told_of(finished().root.state)) - {"id", "status", "seq"}))
+def test_what_is_told_of_an_execution_is_what_its_events_say(name: str) -> None:
+    def change(told: dict[str, Any]) -> None:
+        told["executions"][0][name] = {"forged": True}
+
+    so = msgspec.json.encode(told_of(finished().root.state)[name]).decode()
+    said = refusal(forged(file_of(finished()), change))
+    assert said == f'says of execution {ROOT} that its {name} is {{"forged":true}}; its events say {so}'
+
+
+def test_what_an_older_or_a_newer_holdfast_tells_does_no_harm() -> None:
+    def change(told: dict[str, Any]) -> None:
+        del told["executions"][0]["owner"]
+        told["executions"][0]["mood"] = "fine"
+
+    assert read(forged(file_of(finished()), change)).root.state == finished().root.state
 
 
 def test_a_large_value_of_another_length_than_its_event_says_is_refused() -> None:

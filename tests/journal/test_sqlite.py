@@ -17,8 +17,10 @@ import pytest
 from holdfast.core.errors import StoreUnavailable
 from holdfast.journal import sqlite_file
 from holdfast.journal.codec import Row
+from holdfast.journal.live import LiveRing
 from holdfast.journal.sql import migrations, queries
 from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite_backup import back_up
 from holdfast.journal.sqlite_commit import NUMS_KEPT, Committer
 from holdfast.journal.store import Query
 from holdfast.testing.store_samples import Sample, sample_id
@@ -284,3 +286,37 @@ async def test_a_fork_waits_until_no_thread_is_inside_sqlite(tmp_path: Path) -> 
     assert order == ["let go", "forked"]
     assert await store.find("x") == []  # and the parent works on
     await store.close()
+
+
+# ---- rights ------------------------------------------------------------------------------------------------------
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+
+async def test_a_new_journal_may_be_read_by_its_owner_alone(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to("j.db")
+    store = SqliteStore(tmp_path / "link.db")
+    await store.commit([Sample(1).new])
+    ring = LiveRing(tmp_path / "live.db")
+    ring.announce("e1")
+    found = modes(tmp_path)
+    assert {"j.db", "j.db-wal", "j.db-shm", "live.db", "live.db-wal"} <= set(found)
+    assert set(found.values()) == {0o600}
+    ring.close()
+    await store.close()
+
+
+async def test_files_that_are_there_keep_the_rights_that_their_owner_set(tmp_path: Path) -> None:
+    path, copy = tmp_path / "j.db", tmp_path / "copy.db"
+    for file in (path, copy):
+        file.touch()
+        file.chmod(0o640)
+    store = SqliteStore(path)
+    await store.commit([Sample(1).new])
+    assert set(modes(tmp_path).values()) == {0o640}
+    await store.close()
+    back_up(path, copy, "copied")
+    back_up(path, tmp_path / "new.db", "copied")
+    assert modes(tmp_path) == {"j.db": 0o640, "copy.db": 0o640, "new.db": 0o600}

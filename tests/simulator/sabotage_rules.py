@@ -31,7 +31,7 @@ from simulator.saboteur import Broken, broken, together
 def call_everything_harmless() -> Broken:
     """Every failure says that nothing happened."""
     describe = failure_rules.describe
-    return patch.object(trying, "describe", lambda error: msgspec.structs.replace(describe(error), happened="nothing"))
+    return patch.object(trying, "describe", lambda *at: msgspec.structs.replace(describe(*at), happened="nothing"))
 
 
 def verify_nothing() -> Broken:

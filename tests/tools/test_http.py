@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from engine.kit import engine_at, plan, until
+from engine.kit import engine_at, plan, step_of, until
 from holdfast.core.errors import (
     InvalidCall,
     Misconfigured,
@@ -33,9 +33,9 @@ from holdfast.tools import http_client
 from holdfast.tools.adapter import HERE
 from holdfast.tools.addresses import Reach
 from holdfast.tools.call import Call, HeldBack, Silent
+from holdfast.tools.cut import NeverBegan
 from holdfast.tools.http import Config, Http, TooLarge
 from holdfast.tools.pace import parse_rate
-from holdfast.tools.threads import NeverBegan
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -75,6 +75,17 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer(200, gzip.compress(b"tides"), {"Content-Encoding": "gzip"})
             case "deflated":
                 self._answer(200, zlib.compress(b"tides")[2:-4], {"Content-Encoding": "deflate"})
+            case "in-a-row":
+                packed = gzip.compress(b"first ") + gzip.compress(b"") + b"\0\0" + gzip.compress(b"second") + b"\0"
+                self._answer(200, packed, {"Content-Encoding": "gzip"})
+            case "bombs-in-a-row":
+                self._answer(200, gzip.compress(b"0" * 1_000_000) * 9, {"Content-Encoding": "gzip"})
+            case "cut-in-a-row":
+                self._answer(200, gzip.compress(b"first") + gzip.compress(b"second")[:-9], {"Content-Encoding": "gzip"})
+            case "litter":
+                self._answer(200, gzip.compress(b"first") + b"litter", {"Content-Encoding": "gzip"})
+            case "overloaded":
+                self._answer(503 if len(self.seen) == 1 else 200, b"", {"Retry-After": "0"})
             case "twice":
                 self._answer(200, gzip.compress(gzip.compress(b"0" * 100)), {"Content-Encoding": "gzip, gzip"})
             case "cut":
@@ -120,7 +131,7 @@ class Handler(BaseHTTPRequestHandler):
             case _:
                 self._answer(int(name), b"because", {})
 
-    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _do
+    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_PROPFIND = _do
 
     def _wait(self) -> None:
         with self.guard:
@@ -247,8 +258,20 @@ async def test_a_request_carries_method_body_query_and_the_steps_key(server: str
     assert (Handler.seen[-1][0], Handler.seen[-1][3]) == ("PATCH", b"k=v")
     await web.request(f"{server}/hello", method="OPTIONS")
     assert "idempotency-key" not in Handler.seen[-1][2]
-    with pytest.raises(InvalidCall, match="a request has one body: give only one of json, form and text"):
+    with pytest.raises(InvalidCall, match="a request has one body: give only one of json, form, text and base64"):
         await web.request(f"{server}/hello", json={}, text="")
+
+
+async def test_any_word_is_a_method_and_has_an_effect_unless_it_is_known_to_have_none(server: str, web: Web) -> None:
+    await web.request(f"{server}/hello", method="propfind", base64=base64.b64encode(b"\0\xff\r\n").decode())
+    method, _, headers, body = Handler.seen[-1]
+    assert (method, body, headers["idempotency-key"]) == ("PROPFIND", b"\0\xff\r\n", "execution:step")
+    for wrong in ("", "GET /", "P\r\nX: y", "CONNECT"):
+        with pytest.raises(InvalidCall, match="method: "):
+            await web.request(f"{server}/hello", method=wrong)
+    with pytest.raises(InvalidCall, match="base64: expected bytes written as Base64"):
+        await web.request(f"{server}/hello", base64="not %% base64")
+    assert len([one for one in Handler.seen if one[0] in ("GET /", "CONNECT", "")]) == 0
 
 
 async def test_a_body_is_shown_as_it_comes(server: str, web: Web) -> None:
@@ -274,6 +297,9 @@ async def test_a_body_is_shown_as_it_comes(server: str, web: Web) -> None:
         ("hangup", Transient, "unknown", r"/hangup broke off: Server disconnected"),
         ("loop", ToolError, "known", r"/loop redirected more than 10 times; check the address"),
         ("squeezed", ToolError, "known", r"/squeezed sent a body that cannot be decompressed"),
+        ("bombs-in-a-row", TooLarge, "known", r"/bombs-in-a-row sends more than 4,194,304 bytes"),
+        ("cut-in-a-row", ToolError, "known", r"/cut-in-a-row sent a body that cannot be decompressed: it breaks off"),
+        ("litter", ToolError, "known", r"/litter sent a body that cannot be decompressed"),
         ("bomb", TooLarge, "known", r"/bomb sends more than 4,194,304 bytes; raise max_bytes or ask for less"),
         ("endless", TooLarge, "known", r"/endless sends more than 4,194,304 bytes; raise max_bytes or ask for less"),
     ],
@@ -298,6 +324,28 @@ async def test_who_asks_to_come_back_later_says_when(
         await web.get(f"{server}/{page}")
     after = caught.value.retry_after_s
     assert after is None if low is None else after is not None and low <= after <= high
+
+
+async def test_whoever_says_503_to_more_than_a_question_may_have_begun(server: str, web: Web) -> None:
+    for method in ("POST", "PUT", "DELETE", "PROPFIND"):
+        with pytest.raises(Transient, match="answered 503") as caught:
+            await web.request(f"{server}/busy", method=method)
+        described = describe(caught.value)
+        assert (described.happened, described.retry_after_s) == ("unknown", 8)
+    for method in ("GET", "OPTIONS"):
+        with pytest.raises(RateLimited, match="answered 503"):
+            await web.request(f"{server}/busy", method=method)
+
+
+async def test_a_charge_that_was_answered_with_503_is_not_made_again(server: str, tmp_path: Path) -> None:
+    Handler.seen.clear()
+    (tmp_path / "holdfast.toml").write_text('[tools.http]\nallow = ["127.0.0.1"]\n')
+    pay = {"id": "pay", "tool": "http.request", "with": {"url": f"{server}/overloaded", "json": {"a": 1}}}
+    async with engine_at(tmp_path) as engine:
+        run = await engine.start(plan(pay))
+        assert (await run.settled()).status == "waiting"
+        assert (await step_of(run, "pay")).status == "in_doubt"
+    assert len(Handler.seen) == 1
 
 
 async def test_what_failed_before_it_was_sent_had_no_effect(server: str, unknown_authority: str, web: Web) -> None:
@@ -363,6 +411,7 @@ async def test_an_answer_that_is_too_large_is_not_read_to_its_end(server: str, w
 async def test_what_is_packed_is_unpacked_no_further_than_there_is_room(server: str, web: Web) -> None:
     for path in ("packed", "deflated"):
         assert (await web.get(f"{server}/{path}"))["text"] == "tides"
+    assert (await web.get(f"{server}/in-a-row"))["text"] == "first second"
     with pytest.raises(TooLarge, match=r"/bomb sends more than 1,000,000 bytes"):
         await web.get(f"{server}/bomb", max_bytes=1_000_000)
     with pytest.raises(ToolError, match=r"a body that is packed as 'gzip, gzip', which nobody asked for"):

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.tools.masks import cover, cover_address, masks
+from holdfast.tools.masks import cover, cover_address, cover_literal, masks
 from holdfast.tools.mcp import wire
 
 
@@ -25,10 +25,43 @@ def test_key_is_masked_also_without_the_word_before_it() -> None:
     assert masks.text("Bearer sk-live-9f8e7d6c; sk-live-9f8e7d6c") == "[secret KEY]; [secret KEY]"
 
 
-@pytest.mark.parametrize("value", ["true", "eu-west", "/home/ann/data", "~/something", "./relative", "http://host/a"])
+@pytest.mark.parametrize(
+    "value", ["true", "eu-west", "/usr/bin/env", "/usr/bin:/not/there", "~/", "./tests", "http://host/a"]
+)
 def test_what_looks_like_no_credential_stays_readable(value: str) -> None:
     cover("SETTING", value)
     assert masks.text(f"at {value}") == f"at {value}"
+
+
+@pytest.mark.parametrize("value", ["/9j4AAQSkZJRgABA", "~tilde-key-77", ".dotted.key.41", "/with\0a-nul-byte"])
+def test_credential_that_only_begins_like_a_path_is_masked(value: str) -> None:
+    cover("KEY", value)
+    assert masks.text(f"leak {value}") == "leak [secret KEY]"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_masked"),
+    [
+        ("API_TOKEN", "correct-horse", True),
+        ("Authorization", "Bearer correct-horse", True),
+        ("X-Custom", "sk-live-9f8e7d6c5b4a", True),
+        ("Accept", "application/json", False),
+        ("NODE_ENV", "production", False),
+        ("PASSWORD", "test", False),
+    ],
+)
+def test_value_in_the_settings_is_masked_if_its_name_or_its_looks_say_so(
+    name: str, value: str, is_masked: bool
+) -> None:
+    cover_literal(name, value)
+    assert (value not in masks.text(f"a {value}")) == is_masked
+
+
+def test_short_password_of_an_address_does_not_spoil_every_text_that_holds_it() -> None:
+    cover_address("mail", "mailto://user:test@mail.example.org")
+    assert masks.text("the tests passed; latest attestation") == "the tests passed; latest attestation"
+    cover_address("mail", "mailto://user:long-enough@mail.example.org")
+    assert masks.text("it is long-enough") == "it is [secret mail]"
 
 
 def test_password_and_tokens_of_an_address_are_masked_and_its_host_is_not() -> None:

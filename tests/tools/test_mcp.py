@@ -63,8 +63,30 @@ def test_no_server_can_have_the_name_of_a_family() -> None:
     assert FAMILIES.keys() <= TAKEN
 
 
+async def test_what_a_server_says_of_its_own_tools_is_not_believed_unless_the_settings_say_so(tmp_path: Path) -> None:
+    for settings, look, repeat in (
+        ({}, "once", "once"),
+        ({"trust_hints": True}, "read", "idempotent"),
+        ({"trust_hints": True, "effects": {"lo*": "once"}}, "once", "idempotent"),
+        ({"effects": {"*": "read", "repeat": "idempotent"}}, "read", "idempotent"),
+    ):
+        async with family(tmp_path, h=hostile("", tmp_path, **settings)) as h:
+            effects = {name: h.registry.get(name).effect for name in ("h.look", "h.repeat")}
+            assert effects == {"h.look": look, "h.repeat": repeat}, settings
+
+
+async def test_a_pattern_that_nobody_checks_here_is_warned_of(tmp_path: Path) -> None:
+    async with family(tmp_path, h=hostile("schemas", tmp_path)) as h:
+        warned = h.registry.suspect("h.slow", {"x": "abc"})
+        assert warned == [
+            ("x", "whether it fits the pattern ^(a+)+$ is not checked here, only by the server"),
+        ]
+        assert h.registry.suspect("h.slow", {}) == []
+
+
 async def test_effects_come_from_the_settings_or_the_hints_and_else_are_once(tmp_path: Path) -> None:
-    settings = hostile("", tmp_path, effects={"act": "idempotent"}, approval=["a*"], timeout="7s")
+    trusted = {"effects": {"act": "idempotent"}, "trust_hints": True}
+    settings = hostile("", tmp_path, **trusted, approval=["a*"], timeout="7s")
     async with family(tmp_path, h=settings) as h:
         effects = {name: h.registry.get(name).effect for name in h.registry.names()}
         assert effects == {"h.act": "idempotent", "h.look": "read", "h.repeat": "idempotent"}
@@ -311,7 +333,7 @@ def _project(folder: Path, **servers: dict[str, Any]) -> None:
 
 
 async def test_a_crash_is_survived_by_a_reading_step_and_leaves_one_that_acts_in_doubt(tmp_path: Path) -> None:
-    _project(tmp_path, h=hostile("dies", tmp_path))
+    _project(tmp_path, h=hostile("dies", tmp_path, trust_hints=True))
     async with engine_at(tmp_path) as engine:
         run = await engine.start(plan(step("look", "h.look", retry=FAST)))
         assert (await run.result())["text"] == "alive again"
@@ -327,7 +349,9 @@ async def test_a_crash_is_survived_by_a_reading_step_and_leaves_one_that_acts_in
 
 
 async def test_a_time_limit_tells_the_server_and_keeps_it(tmp_path: Path) -> None:
-    _project(tmp_path, h=hostile("silent", tmp_path), w=hostile("wrong-id", tmp_path))
+    _project(
+        tmp_path, h=hostile("silent", tmp_path, trust_hints=True), w=hostile("wrong-id", tmp_path, trust_hints=True)
+    )
     async with engine_at(tmp_path) as engine:
         for name in ("h.look", "w.look"):
             run = await engine.start(plan(step("look", name, timeout="300ms", retry=0)))

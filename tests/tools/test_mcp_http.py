@@ -143,7 +143,7 @@ def server() -> Iterator[str]:
         ("401", "permission", "nothing", "h.act: 401 Unauthorized; check `headers` in the settings of the server"),
         ("403", "permission", "nothing", "403 Forbidden"),
         ("429-after-7", "rate_limit", "nothing", "429 Too Many Requests"),
-        ("503-after-7", "rate_limit", "nothing", "503 Service Unavailable"),
+        ("503-after-7", "transient", "unknown", "503 Service Unavailable"),
         ("400", "transient", "nothing", "400 Bad Request"),
         ("404", "transient", "nothing", "Session terminated"),
         ("418", "tool", "nothing", "418"),

@@ -140,7 +140,7 @@ async def test_a_server_over_http_that_goes_and_comes_back(remote: Remote, tmp_p
 async def test_files_of_the_filesystem_server_stay_in_their_folder(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "out.txt").write_text("secret")
-    async with family(tmp_path, fs=node("server-filesystem", str(tmp_path / "in"))) as fs:
+    async with family(tmp_path, fs=node("server-filesystem", str(tmp_path / "in"), trust_hints=True)) as fs:
         assert fs.registry.get("fs.write_file").effect == "idempotent"
         assert fs.registry.get("fs.read_text_file").effect == "read"
         assert fs.registry.get("fs.move_file").effect == "once"

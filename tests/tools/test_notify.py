@@ -21,20 +21,33 @@ import pytest
 from aiosmtpd.controller import Controller
 
 import holdfast
-from engine.kit import until
+from engine.kit import engine_at, plan, result, settled, until
 from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, SettingsInvalid, ToolError, Transient
 from holdfast.core.failure import describe
 from holdfast.tools.adapter import HERE
 from holdfast.tools.call import SILENT, Call, Silent
+from holdfast.tools.cut import NeverBegan
 from holdfast.tools.notify import Config, Notify
-from holdfast.tools.threads import NeverBegan
 
 
 class Mailbox:
     def __init__(self) -> None:
         self.mails: list[tuple[list[str], Any]] = []
+        self.says: dict[str, str] = {}  # what it answers to MAIL, RCPT or DATA instead of yes
+
+    async def handle_MAIL(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:
+        envelope.mail_from = address
+        return self.says.get("MAIL", "250 OK")
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:
+        if "RCPT" in self.says and "ann" in address:
+            return self.says["RCPT"]
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        if "DATA" in self.says:
+            return self.says["DATA"]
         self.mails.append((envelope.rcpt_tos, email.message_from_bytes(envelope.content, policy=email.policy.default)))
         return "250 OK"
 
@@ -56,9 +69,16 @@ class Receiver(BaseHTTPRequestHandler):
     patience: threading.Event
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        raw = self.rfile.read(int(self.headers["content-length"]))
+        body = json.loads(raw) if raw.startswith(b"{") else {}
         if self.path in self.refusing:
             self.send_response(500)
+        elif self.path.startswith("/says/"):
+            status, _, after = self.path.removeprefix("/says/").partition("-after-")
+            self.send_response(int(status))
+            self.send_header("Content-Length", "0")
+            if after:
+                self.send_header("Retry-After", after)
         elif self.path == "/reset":
             self.got.append((self.path, body))
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -231,6 +251,135 @@ async def test_a_service_that_nobody_could_connect_to_has_taken_nothing(address:
     with pytest.raises(Transient, match='the channel "gone" did not confirm') as gone:
         await send(Config(channels={"gone": address}), to="gone", text="words")
     assert describe(gone.value).happened == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("says", "category", "happened"),
+    [
+        ("401", "permission", "nothing"),
+        ("403", "permission", "nothing"),
+        ("404", "configuration", "nothing"),
+        ("410", "configuration", "nothing"),
+        ("408", "transient", "nothing"),
+        ("429", "rate_limit", "nothing"),
+        ("429-after-7", "rate_limit", "nothing"),
+        ("400", "tool", "nothing"),
+        ("413", "tool", "nothing"),
+        ("500", "transient", "unknown"),
+        ("503-after-7", "transient", "unknown"),
+        ("302", "transient", "unknown"),
+    ],
+)
+@pytest.mark.parametrize("service", ["json", "xml", "form"])
+async def test_what_a_webhook_answers_says_what_became_of_the_message(
+    hooks: str, service: str, says: str, category: str, happened: str
+) -> None:
+    address = hooks.replace("json:", f"{service}:")
+    with pytest.raises(ToolError, match='the channel "one" did not confirm') as refused:
+        await send(Config(channels={"one": f"{address}/says/{says}"}), to="one", text="words")
+    described = describe(refused.value)
+    assert (described.category, described.happened) == (category, happened)
+    assert described.retry_after_s == (7 if says == "429-after-7" else None)
+
+
+@pytest.mark.parametrize(
+    ("to", "says", "category", "happened", "told"),
+    [
+        ("MAIL", "535 who are you", "permission", "nothing", "535 who are you; check the credentials"),
+        ("MAIL", "451 not now", "transient", "nothing", "451 not now"),
+        ("MAIL", "550 not you", "tool", "nothing", "550 not you"),
+        ("RCPT", "550 no such user", "configuration", "nothing", "550 no such user"),
+        ("RCPT", "450 greylisted", "transient", "nothing", "450 greylisted"),
+        ("DATA", "451 try later", "transient", "nothing", "451 try later"),
+        ("DATA", "554 looks like spam", "tool", "nothing", "554 looks like spam"),
+    ],
+)
+async def test_what_a_mail_server_refuses_was_not_sent(
+    mail: tuple[str, Mailbox], to: str, says: str, category: str, happened: str, told: str
+) -> None:
+    url, box = mail
+    box.says = {to: says}
+    with pytest.raises(ToolError, match=f'the channel "mail" did not confirm: .*{told}') as refused:
+        await send(Config(channels={"mail": f"{url}&to=ann@example.test"}), to="mail", text="words")
+    described = describe(refused.value)
+    assert (described.category, described.happened) == (category, happened)
+    assert box.mails == []
+
+
+async def test_a_mail_that_only_one_of_its_people_was_refused_may_have_reached_the_others(
+    mail: tuple[str, Mailbox],
+) -> None:
+    url, box = mail
+    box.says = {"RCPT": "550 no such user"}
+    for more in ("&to=ann@example.test&cc=bob@example.test", "&to=bob@example.test,ann@example.test"):
+        with pytest.raises(Transient) as refused:
+            await send(Config(channels={"mail": url + more}), to="mail", text="words")
+        assert describe(refused.value).happened == "unknown"
+    assert [people for people, _ in box.mails] == [["bob@example.test"], ["bob@example.test"]]
+
+
+async def test_whoever_sends_with_apprise_without_holdfast_is_not_listened_to(hooks: str) -> None:
+    import apprise
+
+    await send(Config(channels={"one": f"{hooks}/one"}), to="one", text="words")
+    own = apprise.Apprise()
+    own.add(f"{hooks}/says/404")
+    assert not await own.async_notify(body="words")
+
+
+async def test_once_somebody_was_told_no_failure_is_without_effect(hooks: str) -> None:
+    """What follows "without effect" may be another tool, which would tell everybody again."""
+    config = Config(channels={"good": f"{hooks}/good", "gone": "json://127.0.0.1:1/", "no": f"{hooks}/says/404"})
+    noted = Notes()
+    for channel, category in (("gone", "tool"), ("no", "configuration")):
+        with pytest.raises(ToolError, match="already told, and not told again by another attempt: good") as failed:
+            await send(config, noted, noted.kept, to=["good", channel], text="words")
+        described = describe(failed.value)
+        assert (described.category, described.happened) == (category, "known")
+    assert len(Receiver.got) == 1
+    await send(config, noted, noted.kept, to=["good"], text="other words")
+    assert len(Receiver.got) == 2, "another message is another matter"
+
+
+@pytest.mark.parametrize("notes", [{"page": 7}, {"delivered": 3}, {"delivered": [3]}, ["good"], "good", 0])
+async def test_notes_of_another_shape_say_nothing_about_who_was_told(hooks: str, notes: Any) -> None:
+    answer = await send(Config(channels={"good": f"{hooks}/good"}), SILENT, notes, to="good", text="words")
+    assert answer == {"delivered": ["good"]}
+    assert len(Receiver.got) == 1
+
+
+async def test_a_retry_of_the_execution_tells_only_those_who_were_not_told(hooks: str, tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text(
+        f'[tools.notify.channels]\ngood = "{hooks}/good"\nbad = "json://127.0.0.1:1/"\n'
+    )
+    tell = {"id": "n", "tool": "notify.send", "with": {"to": ["good", "bad"], "text": "hello"}}
+    async with engine_at(tmp_path) as engine:
+        run = await engine.start(plan(tell))
+        assert await settled(run) == "failed"
+    (tmp_path / "holdfast.toml").write_text(f'[tools.notify.channels]\ngood = "{hooks}/good"\nbad = "{hooks}/bad"\n')
+    async with engine_at(tmp_path) as engine:
+        assert await result(await engine.retry(run.id)) == {"delivered": ["good", "bad"]}
+    assert [path for path, _ in Receiver.got] == ["/good", "/bad"]
+
+
+async def test_health_tells_of_each_channel_that_cannot_be_used_and_sends_nothing(
+    hooks: str, mail: tuple[str, Mailbox]
+) -> None:
+    url, box = mail
+    well = {
+        "hook": f"{hooks}/one",
+        "mail": f"{url}&to=ann@example.test",
+        "chat": "slack://TAAAAAAAA/BAAAAAAAA/" + "c" * 24,
+    }
+    await Notify(Config(channels=well), HERE).health()
+    ill = {"gone": "json://127.0.0.1:1/", "unset": "env:NOT_SET_HERE", "odd": "no-such-service://x"}
+    with pytest.raises(Transient) as told:
+        await Notify(Config(channels={**well, **ill}), HERE).health()
+    lines = str(told.value).splitlines()
+    assert lines[0] == 'the channel "gone": 127.0.0.1:1 could not be reached: Connection refused'
+    assert "needs the environment variable NOT_SET_HERE" in lines[1]
+    assert "makes no sense to apprise" in lines[2]
+    assert (Receiver.got, box.mails) == ([], [])
 
 
 async def test_a_channel_has_one_address(hooks: str) -> None:

@@ -19,7 +19,7 @@ from holdfast.tools.adapter import Place
 from holdfast.tools.call import SILENT, Call
 from holdfast.tools.search import Config, Provider, Search
 from holdfast.tools.search_index import FolderIndex
-from holdfast.tools.search_results import cleaned
+from holdfast.tools.search_results import WEB, cleaned
 
 FOUND = [
     {
@@ -29,6 +29,7 @@ FOUND = [
     },
     {"title": "twin", "url": "https://a.example/1", "text": "again"},
     {"title": "script", "url": "javascript:alert(1)", "text": ""},
+    {"title": "passwords", "url": "file:///etc/passwd", "text": ""},
     {"title": "odd", "url": "http://[oops", "text": ""},
     {"title": None, "url": "https://a.example/2", "text": None},
     "nonsense",
@@ -55,6 +56,10 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer(["what"])
             case "/text/search":
                 self._answer("<html>", raw=b"<html>")
+            case "/large/web/search":
+                many = int(parse_qs(parts.query)["count"][0])
+                found = [{"url": f"https://a.example/{n}", "title": "x" * 250_000} for n in range(many)]
+                self._answer({"web": {"results": found}})
             case "/slow/search":
                 self.patience.wait(10)
                 self._answer({"results": []})
@@ -227,6 +232,56 @@ async def test_a_link_put_in_the_place_of_a_file_meanwhile_is_not_read(
     assert found == []
 
 
+async def test_a_file_with_a_second_name_is_not_read(tmp_path: Path) -> None:
+    """The other name may be outside, and the file somebody else's."""
+    (tmp_path / "elsewhere.txt").write_text("harbour password")
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "own.txt").write_text("harbour")
+    os.link(tmp_path / "elsewhere.txt", folder / "linked.txt")
+    index = FolderIndex(folder, tmp_path / "index.db")
+    assert [one["title"] for one in index.search("harbour", 10)] == ["harbour"]
+    os.link(folder / "own.txt", tmp_path / "second.txt")
+    assert index.search("harbour", 10) == []
+
+
+async def test_only_files_that_may_be_read_are_searched(tmp_path: Path) -> None:
+    for name in ("docs/in.txt", "docs/deep/in.txt", "private/out.txt", "docs-not/out.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"tide {name}")
+    roots = '[tools.files]\nroots = ["docs"]\n'
+    answer, _ = await asked(tmp_path, roots)
+    assert {one["title"] for one in answer["results"]} == {"tide docs/in.txt", "tide docs/deep/in.txt"}
+    answer, _ = await asked(tmp_path, f"{roots}{providers('docs/deep')}")
+    assert [one["title"] for one in answer["results"]] == ["tide docs/deep/in.txt"]
+    with pytest.raises(holdfast.ExecutionFailed, match=r"private is outside the folders that may be read; allow it in"):
+        await asked(tmp_path, f"{roots}{providers('private')}")
+
+
+async def test_an_answer_that_is_too_large_is_asked_for_once_more_with_fewer_results(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_KEY", "for-the-test")
+    settings = providers().replace("[]", f'[{{kind = "brave", url = "{server}/large", key = "A_KEY"}}]')
+    answer, _ = await asked(tmp_path, settings)
+    assert len(answer["results"]) == 5
+
+
+async def test_search_is_ill_only_if_nobody_could_be_asked(
+    server: str, desks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = Provider(kind="searxng", url="http://127.0.0.1:1")
+    keyless = Provider(kind="brave", url=server, key="NOT_SET_HERE")
+    before = len(Handler.asked)
+    for well in ((), (gone, Provider(kind="local", folder=".")), (gone, Provider(kind="searxng", url=server))):
+        await desks(*well).family.health()
+    with pytest.raises(Transient, match=r"127.0.0.1:1 could not be reached: Connection refused\n.*needs a key"):
+        await desks(gone, keyless).family.health()
+    with pytest.raises(Transient, match="only public addresses"):
+        await desks(Provider(kind="searxng", url="http://127.0.0.2")).family.health()
+    assert len(Handler.asked) == before, "nothing is asked"
+
+
 async def test_an_index_that_takes_too_long_is_passed_over(tmp_path: Path, desks: Any, monkeypatch: Any) -> None:
     gate = threading.Event()
     monkeypatch.setattr(FolderIndex, "search", lambda *_: gate.wait(30))
@@ -309,6 +364,6 @@ def test_a_mistake_in_the_settings_is_named(config: Config, said: str) -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    (one,) = cleaned([{"title": "t" * 1000, "url": "https://a.example/", "snippet": "s" * 5000}], 10)
+    (one,) = cleaned([{"title": "t" * 1000, "url": "https://a.example/", "snippet": "s" * 5000}], 10, WEB)
     assert (len(one["title"]), len(one["snippet"])) == (300, 1000)
-    assert cleaned([{"title": "t", "url": "https://a.example/" + "x" * 3000, "snippet": ""}], 10) == []
+    assert cleaned([{"title": "t", "url": "https://a.example/" + "x" * 3000, "snippet": ""}], 10, WEB) == []

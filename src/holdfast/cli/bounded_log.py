@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 LOG_BYTES_MAX = 10 * 1024 * 1024  # of one process's log: at least the newest half of it is kept
 
@@ -35,15 +36,34 @@ class BoundedLog(io.TextIOBase):
     def __init__(self, path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
         self._path = path
         self._half = bytes_max // 2
+        self.buffer = _Below(self)
 
     def write(self, text: str) -> int:
-        data = text.encode(errors="replace")[: self._half]
+        self.write_bytes(text.encode(errors="replace"))
+        return len(text)
+
+    def write_bytes(self, data: bytes) -> None:
+        data = data[: self._half]
         with suppress(OSError):
             if os.fstat(self.fileno()).st_size + len(data) > self._half:
                 os.replace(self._path, f"{self._path}.1")
                 _point_output_at(self._path)
             os.write(self.fileno(), data)
-        return len(text)
 
     def fileno(self) -> int:
         return 1
+
+
+class _Below(io.BufferedIOBase):
+    """`sys.stdout.buffer`, for tools that write bytes."""
+
+    def __init__(self, log: BoundedLog) -> None:
+        self._log = log
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        given = bytes(memoryview(data))
+        self._log.write_bytes(given)
+        return len(given)

@@ -1,4 +1,4 @@
-"""What a shell may offer for a word that is being typed: ids, step paths, statuses, programs, profiles.
+"""What a shell may offer for a word that is being typed: ids, step paths, labels, programs, tools, profiles.
 
 Each answers from what lies on this disk, at once, and imports nobody's modules. A shared database is not asked: it may
 be far away. Imports happen inside, because every command's options name these.
@@ -7,45 +7,50 @@ be far away. Imports happen inside, because every command's options name these.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
+    from holdfast.journal.store import Head
     from holdfast.settings import Settings
 
 IDS_MAX = 100
 FILES_MAX = 1000
-MODULE_BYTES_MAX = 1024 * 1024
-PLANS = (".yaml", ".yml", ".json")
 # What a step must be asking for to be named in these commands; others take any step.
 _ASKED = {"approve": {"approval"}, "deny": {"approval"}, "answer": {"question"}, "resolve": {"doubt", "correction"}}
 
 Candidates = Iterator[tuple[str, str]]
 
 
+# ---- of the journal ------------------------------------------------------------------------------------------------
+
+
 def ids(context: typer.Context, incomplete: str) -> Candidates:
     """Whole ids; or their ends, which is what a list at the terminal shows."""
-    from holdfast.journal.peek import recent_heads
-
-    heads = recent_heads(_journal(context), IDS_MAX)
-    described = {head.id: f"{head.status}  {head.title or head.name}" for head in heads}
+    heads = _heads(context)
     if "@last".startswith(incomplete) and heads:
         yield "@last", "the newest"
-    for identity, text in described.items():
-        if identity.startswith(incomplete):
-            yield identity, text
-        elif (end := identity.rpartition("-")[2]).startswith(incomplete):
-            yield end, text
+    yield from _ids_of(heads, incomplete)
+
+
+def parts_of_ids(context: typer.Context, incomplete: str) -> Candidates:
+    """For filters, to which `@last` is no part of an id."""
+    yield from _ids_of(_heads(context), incomplete)
+
+
+def set_aside(context: typer.Context, incomplete: str) -> Candidates:
+    yield from _ids_of([head for head in _heads(context) if head.quarantined], incomplete)
 
 
 def steps(context: typer.Context, incomplete: str) -> Candidates:
     """The steps of the execution that was named before; only those that ask, where only they can be meant."""
     from holdfast.journal.peek import state_of
 
-    state = state_of(_journal(context), str(context.params.get("execution") or "@last"))
+    named = context.params.get("execution")
+    state = state_of(_journal(context), str(named)) if named else None
     wanted = _ASKED.get(context.info_name or "")
     if state is None:
         return
@@ -55,14 +60,63 @@ def steps(context: typer.Context, incomplete: str) -> Candidates:
             yield path, step.status
 
 
-def shells(incomplete: str) -> list[str]:
-    return [shell for shell in ("bash", "zsh", "fish") if shell.startswith(incomplete)]
+def asking_steps(context: typer.Context, incomplete: str) -> Candidates:
+    """Where filters take the ID's place: the steps at which anybody waits."""
+    yield from _said(context, incomplete, lambda head: (reason.path for reason in head.reasons), "asks now")
+
+
+def failed_steps(context: typer.Context, incomplete: str) -> Candidates:
+    yield from _said(context, incomplete, lambda head: [head.failed_path], "failed")
+
+
+def names(context: typer.Context, incomplete: str) -> Candidates:
+    yield from _said(context, incomplete, lambda head: [head.name], "a program that ran")
+
+
+def owners(context: typer.Context, incomplete: str) -> Candidates:
+    yield from _said(context, incomplete, lambda head: [head.owner], "an owner")
+
+
+def labels(context: typer.Context, incomplete: str) -> Candidates:
+    """Names first; with the `=`, the values that this label has."""
+    if "=" in incomplete:
+        yield from _said(context, incomplete, lambda head: (f"{k}={v}" for k, v in head.labels.items()), "a label")
+    else:
+        yield from _said(context, incomplete, lambda head: (f"{k}=" for k in head.labels), "a label")
 
 
 def statuses(incomplete: str) -> list[str]:
     from holdfast.cli.text import STATUS_COLOURS
 
-    return [status for status in STATUS_COLOURS if status.startswith(incomplete)]
+    return [status for status in (*STATUS_COLOURS, "held") if status.startswith(incomplete)]
+
+
+def _heads(context: typer.Context) -> list[Head]:
+    from holdfast.journal.peek import recent_heads
+
+    return recent_heads(_journal(context), IDS_MAX)
+
+
+def _ids_of(heads: Iterable[Head], incomplete: str) -> Candidates:
+    for head in heads:
+        text = f"{head.status}  {head.title or head.name}"
+        if head.id.startswith(incomplete):
+            yield head.id, text
+        elif (end := head.id.rpartition("-")[2]).startswith(incomplete):
+            yield end, text
+
+
+def _said(context: typer.Context, incomplete: str, of: Callable[[Head], Iterable[str]], about: str) -> Candidates:
+    """What the newest executions say of themselves, each word once."""
+    found = dict.fromkeys(word for head in _heads(context) for word in of(head))
+    yield from ((word, about) for word in found if word and word.startswith(incomplete))
+
+
+# ---- of the project ------------------------------------------------------------------------------------------------
+
+
+def shells(incomplete: str) -> list[str]:
+    return [shell for shell in ("bash", "zsh", "fish") if shell.startswith(incomplete)]
 
 
 def profiles(context: typer.Context, incomplete: str) -> Candidates:
@@ -76,9 +130,17 @@ def profiles(context: typer.Context, incomplete: str) -> Candidates:
 
 def programs(context: typer.Context, incomplete: str) -> Candidates:
     """Functions of the project's modules, plan files, and folders that may hold some."""
-    for name, doc in _functions(_settings(context)):
-        if name.startswith(incomplete):
-            yield name, doc or "a function"
+    from holdfast.cli.sources import functions_of
+
+    for function in functions_of(_settings(context)):
+        if function.name.startswith(incomplete):
+            yield function.name, function.doc or "a function"
+    yield from plans(incomplete)
+
+
+def plans(incomplete: str) -> Candidates:
+    from holdfast.programs.documents import NO_PLAN_ENDINGS, PLAN_ENDINGS
+
     folder, _, beginning = incomplete.rpartition("/")
     base = folder + "/" if folder or incomplete.startswith("/") else ""
     with os.scandir(base or ".") as entries:
@@ -87,33 +149,41 @@ def programs(context: typer.Context, incomplete: str) -> Candidates:
                 continue  # hidden ones only for those who begin with a dot
             if entry.is_dir():
                 yield f"{base}{entry.name}/", "a folder"
-            elif entry.name.endswith(PLANS):
+            elif entry.name.endswith(PLAN_ENDINGS) and not entry.name.endswith(NO_PLAN_ENDINGS):
                 yield base + entry.name, "a plan"
 
 
-def _functions(settings: Settings) -> Candidates:
-    """Read off the text of the modules: running them may take long, or do something."""
-    import ast
-
-    for module in settings.modules:
-        file = settings.root / (module if module.endswith(".py") else f"{module.replace('.', '/')}.py")
-        try:
-            text = file.read_bytes()[:MODULE_BYTES_MAX]
-            found = [node for node in ast.parse(text).body if isinstance(node, ast.AsyncFunctionDef)]
-        except (OSError, ValueError, SyntaxError, RecursionError):
-            continue
-        for function in found:
-            for name in filter(None, (_name_by(decorator, function.name) for decorator in function.decorator_list)):
-                yield name, (ast.get_docstring(function) or "").partition("\n")[0]
+def plans_and_ids(context: typer.Context, incomplete: str) -> Candidates:
+    """Files even where there is no journal yet."""
+    yield from plans(incomplete)
+    if "/" not in incomplete:
+        yield from ids(context, incomplete)
 
 
-def _name_by(decorator: Any, own: str) -> str:
-    """What `@holdfast.function`, `@function` or `@function(name="…")` makes of a coroutine; "" for other decorators."""
-    called = getattr(decorator, "func", decorator)
-    if getattr(called, "attr", getattr(called, "id", "")) != "function":
-        return ""
-    named = [keyword.value.value for keyword in getattr(decorator, "keywords", ()) if keyword.arg == "name"]
-    return str(named[0]) if named else own
+def inputs(context: typer.Context, incomplete: str) -> Candidates:
+    """What the program that was named before can be given."""
+    from holdfast.cli.sources import inputs_of
+
+    for name, about in inputs_of(_settings(context), str(context.params.get("program") or "")):
+        if name.startswith(incomplete):
+            yield f"{name}=", about
+
+
+def tools(context: typer.Context, incomplete: str) -> Candidates:
+    """Built in, and those of the project's modules; MCP servers are not asked."""
+    from dataclasses import replace
+
+    from holdfast.app import registry_of
+    from holdfast.cli.sources import tools_of
+
+    settings = _settings(context)
+    for tool in tools_of(settings):
+        if tool.name.startswith(incomplete):
+            yield tool.name, tool.doc or "a tool"
+    registry = registry_of(replace(settings, modules=()))
+    for name in registry.names():
+        if name.startswith(incomplete):
+            yield name, registry.get(name).description.partition("\n")[0]
 
 
 def _settings(context: typer.Context) -> Settings:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.bulk import ONE, Doing, Many, Selection, Told, do_many
-from holdfast.cli.options import AsJson, MaybeId, Replace, check_new, spread
+from holdfast.cli.options import AsJson, MaybeId, OtherFolder, Replace, check_new, spread
 from holdfast.cli.place import bare_engine, driving_engine, settings_of, wait_for
 from holdfast.cli.text import count, json_line
-from holdfast.core.errors import JournalError, UsageError
+from holdfast.core.errors import JournalError, Refused, UsageError
 
 if TYPE_CHECKING:
     from holdfast.core.commands import Answer, Outcome
@@ -88,7 +90,7 @@ def _said(command_id: str, outcome: Outcome, text: str, seq: int = 0) -> Answer:
 
 
 @spread
-def export(
+def export(  # noqa: PLR0917 -- one parameter per option
     context: typer.Context,
     execution: MaybeId = "",
     output: Annotated[
@@ -99,24 +101,28 @@ def export(
         ),
     ] = "",
     force: Replace = False,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Keep it from going on here, because it goes on elsewhere.")
+    ] = False,
     selection: Selection = ONE,
     as_json: AsJson = False,
 ) -> int:  # fmt: skip
     """Write an execution and its children into one portable file, which `holdfast import` reads.
 
-    Nothing is changed, and nothing is stopped: the file holds what is in the journal now. With filters, each that fits
-    and has no parent is written to ID.json in a folder, which is made if need be; a file that holds the same is left.
+    Nothing is stopped: the file holds what is in the journal now. With --hold the original stays as it is in the file
+    until you resume it, or import what became of it elsewhere. With filters, each that fits and has no parent is
+    written to ID.json in a folder, which is made if need be; a file that holds the same is left.
 
     \b
     Example:
       holdfast export @last -o report.json
-      holdfast export @last -o - | ssh there holdfast import -
+      holdfast export @last --hold -o - | ssh there holdfast import - --other-folder
       holdfast export --status completed --since 7d -o archive/
     """
     settings = settings_of(context)
     if selection.is_meant(execution):
         folder = "" if selection.bulk_id and not output else str(_folder(output).absolute())
-        many = Many(verb="export", make=_exporting, said={"folder": folder, "force": force})
+        many = Many(verb="export", make=_exporting, said={"folder": folder, "force": force, "hold": hold})
         return do_many(settings, many, selection, execution, as_json=as_json)
 
     async def work() -> int:
@@ -124,17 +130,36 @@ def export(
 
         async with bare_engine(settings) as engine:
             run = await engine.find(execution)
-            bundle = await engine.export(run.id)
-        if output == "-":
-            sys.stdout.buffer.write(bundle)
-            return 0
-        path = Path(output or f"{run.id}.json")
-        check_new(path, force)
-        size = write_file(path, [bundle])
-        print(json_line({"id": run.id, "file": str(path), "bytes": size}) if as_json else path)
+            path = Path(output or f"{run.id}.json")
+            if output != "-":
+                check_new(path, force)
+            async with _kept_still(engine, run.id, hold):
+                bundle = await engine.export(run.id)
+                size = write_file(path, [bundle]) if output != "-" else sys.stdout.buffer.write(bundle)
+        if output != "-":
+            print(json_line({"id": run.id, "file": str(path), "bytes": size}) if as_json else path)
         return 0
 
     return wait_for(work())
+
+
+@asynccontextmanager
+async def _kept_still(engine: Engine, execution_id: str, hold: bool) -> AsyncGenerator[None]:
+    """Held from before it is read, so that the file is how the original stays; unless no file comes of it."""
+    from holdfast.engine.carrying import EXPORTED
+    from holdfast.engine.holding import let_go
+
+    head = await engine.get(execution_id).head()
+    holds = hold and not head.ended_at and not head.held
+    if holds:
+        for why in (await engine.hold([execution_id], EXPORTED)).values():
+            raise Refused(f"execution {execution_id} was not exported, because it cannot be held: {why}")
+    try:
+        yield
+    except BaseException:
+        if holds:
+            await let_go(engine.services.store, execution_id)
+        raise
 
 
 def _folder(output: str) -> Path:
@@ -146,12 +171,13 @@ def _folder(output: str) -> Path:
     return folder
 
 
-def _exporting(folder: str, force: bool) -> Doing:
+def _exporting(folder: str, force: bool, hold: bool = False) -> Doing:
     async def work(engine: Engine, ids: list[str], bulk_id: str) -> Told:
         for execution_id in ids:
             path = Path(folder) / f"{execution_id}.json"
             try:
-                is_new = _write_new(path, await engine.export(execution_id), force)
+                async with _kept_still(engine, execution_id, hold):
+                    is_new = _write_new(path, await engine.export(execution_id), force)
             except (UsageError, JournalError, OSError) as error:
                 yield execution_id, _said(bulk_id, "refused", str(error))
             else:
@@ -176,6 +202,7 @@ def import_(
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="What export or checkpoint wrote; - is standard input.")],
     force: Force = False,
+    other_folder: OtherFolder = False,
     as_new: Annotated[
         bool, typer.Option("--as-new", help="As a copy under a new id, which keeps what was done.")
     ] = False,
@@ -184,10 +211,11 @@ def import_(
     """Bring an exported execution into this journal, under the id it has.
 
     It is checked whole before anything is written. Nobody drives it before you resume it: the original may still run.
+    If it is here already and has only gone on in the file, what it has done since is added.
 
     \b
     Example:
-      holdfast import report.json
+      holdfast import report.json --other-folder
       holdfast resume @last
     """
     settings = settings_of(context)
@@ -197,7 +225,7 @@ def import_(
 
         async with driving_engine(settings, recover="none") as engine:
             source = sys.stdin.buffer.read(BUNDLE_BYTES_MAX + 1) if file == "-" else file
-            restored = await engine.restore(source, force=force, as_new=as_new)
+            restored = await engine.restore(source, force=force, other_folder=other_folder, as_new=as_new)
         print(json_line(_as_data(restored)) if as_json else _in_words(restored))
         return 0
 
@@ -205,7 +233,7 @@ def import_(
 
 
 def _as_data(restored: Restored) -> dict[str, object]:
-    held = restored.outcome == "imported" and not is_over(restored)
+    held = restored.outcome != "unchanged" and not is_over(restored)
     return {**restored._asdict(), "held": held, "differences": list(restored.differences)}
 
 
@@ -214,10 +242,23 @@ def _in_words(restored: Restored) -> str:
         return f"execution {restored.id} is here already, as it is in the file; nothing was changed"
     family = f" with {count(restored.executions - 1, 'descendant')}" if restored.executions > 1 else ""
     lines = [f"imported {restored.id}{family}: {restored.status}"]
+    if restored.outcome == "continued":
+        more = count(restored.added, "event")
+        lines = [f"{restored.id}{family} was here and has gone on elsewhere, {more} added: {restored.status}"]
     if not is_over(restored):
-        force = " --force" if restored.differences else ""
-        lines.append(f"nobody drives it until you say so; go on with: holdfast resume {restored.id}{force}")
+        lines.append(
+            f"nobody drives it until you say so; go on with: holdfast resume {restored.id}{_accepted(restored)}"
+        )
     return "\n".join(lines)
+
+
+def _accepted(restored: Restored) -> str:
+    """The option that accepts the same once more."""
+    from holdfast.engine.compat import is_of_folder
+
+    if not restored.differences:
+        return ""
+    return " --other-folder" if all(map(is_of_folder, restored.differences)) else " --force"
 
 
 def is_over(restored: Restored) -> bool:

@@ -9,13 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli import candidates
 from holdfast.cli.bulk import ONE, Selection
 from holdfast.cli.giving import give
-from holdfast.cli.options import AnyStep, AsJson, MaybeId, Why, With, json_value, spread, values
+from holdfast.cli.options import AnyStep, AsJson, MaybeId, Why, With, json_value, not_empty, spread, values
 from holdfast.cli.text import parse_value
 from holdfast.core.errors import UsageError
 
-StepOfMany = Annotated[str, typer.Option("--step", metavar="STEP", help="The step, where filters take the ID's place.")]
+StepOfMany = Annotated[
+    str,
+    typer.Option(
+        "--step",
+        metavar="STEP",
+        help="The step, where filters take the ID's place.",
+        autocompletion=candidates.asking_steps,
+        callback=not_empty,
+    ),
+]
 AnyAnswer = Annotated[
     list[str] | None, typer.Argument(metavar="[ANSWER]", help="JSON, text, or field=value for each field.")
 ]

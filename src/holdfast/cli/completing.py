@@ -170,8 +170,10 @@ def _items(before: Sequence[str], incomplete: str) -> list[Any]:
     first, rest = split_shared(before)
     arguments = [before[-1]] if before and before[-1] in SHARED else first + rest
     command: Any = typer.main.get_command(app)
+    # An option that still waits for its value is not parsed: the parser would give up the words before it as well.
+    waits = bool(arguments) and arguments[-1].startswith("-") and arguments[-1] != "--"
     context = shell_completion._resolve_context(  # pyright: ignore[reportPrivateUsage]
-        command, {}, "holdfast", arguments
+        command, {}, "holdfast", arguments[:-1] if waits else arguments
     )
     typed, beginning = shell_completion._resolve_incomplete(  # pyright: ignore[reportPrivateUsage]
         context, arguments, incomplete

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -29,10 +30,10 @@ def config(context: typer.Context, as_json: AsJson = False) -> int:
     """
     from dataclasses import replace
 
-    from holdfast.settings import other_profiles
+    from holdfast.settings import other_profiles, strange_variables
 
     settings = settings_of(context, tell_warnings=not as_json)
-    found = other_profiles(settings)
+    found = [*other_profiles(settings), *strange_variables(os.environ)]
     if as_json:
         settings = replace(settings, warnings=(*settings.warnings, *found))
     for warning in found if not as_json else ():
@@ -63,4 +64,11 @@ def _lines(settings: Settings) -> list[str]:
     rows = [[key, json.dumps(settings.value(key), ensure_ascii=False), settings.sources[key]] for key in KEYS]
     heading, *lines = columns([["SETTING", "VALUE", "SOURCE"], *rows])
     own = settings.config_file or "no holdfast.toml found"
-    return [paint(heading, "bold"), *lines, "", f"folder: {settings.root}", f"settings: {own}"]
+    return [
+        paint(heading, "bold"),
+        *lines,
+        "",
+        f"folder: {settings.root}",
+        f"settings: {own}",
+        f"profile: {settings.profile or 'none'}",
+    ]

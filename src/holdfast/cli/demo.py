@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import typer
 
+from holdfast.cli.options import AsJson
 from holdfast.cli.place import wait_for
-from holdfast.cli.text import is_terminal, paint
+from holdfast.cli.text import is_terminal, json_line, paint
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -85,13 +87,24 @@ def register(app: typer.Typer) -> None:
     app.command()(demo)
 
 
-def demo() -> int:
+def demo(as_json: AsJson = False) -> int:
     """Run a plan, kill it half-way, and watch it resume without repeating anything. Takes a few seconds.
 
     \b
     Example:
       holdfast demo
     """
+    if as_json:  # what is told on the way is for people
+        with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+            told = _perform(nowhere)
+        print(json_line(told))
+    else:
+        told = _perform(None)
+    return 1 if told["repeated"] or told["exit_code"] else 0
+
+
+def _perform(output: TextIO | None) -> dict[str, Any]:
+    """The whole of it, and what came out; its processes write to `output`, or where this one does."""
     import secrets
     import signal
 
@@ -99,7 +112,7 @@ def demo() -> int:
     shown = os.path.relpath(folder) if folder.is_relative_to(Path.cwd()) else str(folder)
     _say(f"1. A plan of eight steps runs in a process of its own (in {shown}/).")
     key = f"demo-{secrets.token_hex(4)}"
-    child = _start(folder, "run", PLAN_FILE, "--key", key)
+    child = _start(folder, "run", PLAN_FILE, "--key", key, output=output)
     try:
         seen = wait_for(_watch_until_half_way(folder, key, child))
         child.send_signal(signal.SIGKILL)
@@ -109,7 +122,7 @@ def demo() -> int:
     if is_terminal():
         print("\x1b[?25h", end="")  # the killed process could not give the cursor back
     _say(f'\n2. Killed with SIGKILL in the middle of step "{KILL_AT_STEP}". Another process resumes it:')
-    resumed = _start(folder, "resume", seen.execution_id)
+    resumed = _start(folder, "resume", seen.execution_id, output=output)
     code = resumed.wait(CHILD_TIMEOUT_S)
     repeated = _repeated(folder, seen, resumed.pid) | wait_for(_started_again(folder, seen))
     _say("\n3. What really ran, by the file to which every step adds a line:")
@@ -121,7 +134,13 @@ def demo() -> int:
     for command in ("show", "events"):
         print(f"  holdfast -C {shown} {command} {seen.execution_id}")
     print(f"  cat {shown}/{PLAN_FILE}")
-    return 1 if repeated or code else 0
+    return {
+        "id": seen.execution_id,
+        "folder": str(folder),
+        "from_history": sorted(seen.completed),
+        "repeated": sorted(repeated),
+        "exit_code": code,
+    }
 
 
 def _say(text: str) -> None:
@@ -146,12 +165,13 @@ def _prepare() -> Path:
     return folder
 
 
-def _start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def _start(folder: Path, *arguments: str, output: TextIO | None) -> subprocess.Popen[bytes]:
     import subprocess
 
     sys.stdout.flush()
     environ = {name: text for name, text in os.environ.items() if not name.startswith("HOLDFAST_")}
-    return subprocess.Popen([sys.executable, "-m", "holdfast.cli", "-C", str(folder), *arguments], env=environ)
+    command = [sys.executable, "-m", "holdfast.cli", "-C", str(folder), *arguments]
+    return subprocess.Popen(command, env=environ, stdout=output)
 
 
 async def _watch_until_half_way(folder: Path, key: str, child: subprocess.Popen[bytes]) -> Seen:

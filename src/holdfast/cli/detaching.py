@@ -119,9 +119,9 @@ def start_process(settings: Settings, execution_id: str) -> Started:
 
 
 def _open_log(settings: Settings, log: Path) -> int:
-    from holdfast.settings import ensure_folder
+    from holdfast.settings import ensure_data_folder
 
-    ensure_folder(settings.data_folder)
+    ensure_data_folder(settings)
     log.parent.mkdir(exist_ok=True)
     with suppress(OSError):
         for old in sorted(log.parent.iterdir(), key=lambda path: path.stat().st_mtime)[: -2 * LOGS_KEPT]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import AsJson
+from holdfast.cli import candidates
+from holdfast.cli.options import AsJson, not_empty
 from holdfast.cli.place import existing_store, liveness_of, settings_of, wait_for
 from holdfast.cli.text import json_line, paint
 from holdfast.cli.toolbox import builtin_registry
@@ -28,7 +29,13 @@ def register(app: typer.Typer) -> None:
 def doctor(
     context: typer.Context,
     release: Annotated[
-        str, typer.Option(metavar="ID", help="Let an execution that was set aside back in, if it is whole again.")
+        str,
+        typer.Option(
+            metavar="ID",
+            help="Let an execution that was set aside back in, if it is whole again.",
+            autocompletion=candidates.set_aside,
+            callback=not_empty,
+        ),
     ] = "",
     as_json: AsJson = False,
 ) -> int:
@@ -114,6 +121,7 @@ def _unmet(registry: Registry) -> list[Finding]:
 def _families(registry: Registry) -> list[Finding]:
     """What the settings ask for and cannot be had, and fallbacks that nobody can fall back on."""
     from holdfast.cli.checks import Finding
+    from holdfast.tools.masks import CREDENTIAL_CHARS_MIN, too_short
 
     found = [
         Finding("warning", "settings", what, "Steps that need it will fail", f"{todo[:1].upper()}{todo[1:]}")
@@ -122,7 +130,11 @@ def _families(registry: Registry) -> list[Finding]:
     ]
     meaning = "Plans that use the tool are refused"
     todo = "Correct `fallbacks` where the tool is declared"
-    return found + [Finding("warning", "fallback", said, meaning, todo) for said in registry.troubles()]
+    found += [Finding("warning", "fallback", said, meaning, todo) for said in registry.troubles()]
+    what = f"the password of the channel {{}} has less than {CREDENTIAL_CHARS_MIN} characters"
+    meaning = "It is not masked where it appears, because every word that holds it would be"
+    todo = "Take a longer one, or declare it under [secrets]"
+    return found + [Finding("warning", "secret", what.format(name), meaning, todo) for name in sorted(too_short)]
 
 
 def _secrets(settings: Settings) -> list[Finding]:

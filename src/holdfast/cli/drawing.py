@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from holdfast.cli.text import mark, paint, value, writable
 from holdfast.core.expressions import Template
@@ -19,6 +20,32 @@ _COLOURS = {
     "waiting": "#f4e6b8",
 }
 Statuses = Mapping[str, str]  # by path
+
+
+def wired(plan: Plan, statuses: Statuses | None = None) -> dict[str, Any]:
+    """The same for programs: each list of steps in the order in which they can begin, with paths and statuses."""
+
+    def of(steps: Sequence[PlanStep], prefix: str = "") -> list[dict[str, Any]]:
+        return [
+            {
+                "id": step.id,
+                "path": prefix + step.id,
+                "kind": step.kind,
+                "does": _what(step),
+                "needs": list(step.needs),
+                "marks": list(_marks(step)),
+                **({} if statuses is None else {"status": statuses.get(prefix + step.id, "pending")}),
+                "steps": of(step.steps, f"{prefix}{step.id}/"),
+            }
+            for step in _ordered(steps)
+        ]
+
+    return {
+        "name": plan.name,
+        "steps": of(plan.steps),
+        "on_failure": of(plan.on_failure),
+        "finally": of(plan.finally_),
+    }
 
 
 # ---- the tree ----------------------------------------------------------------------------------------------------

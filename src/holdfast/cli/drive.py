@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.cli.asking import ask_person
-from holdfast.cli.place import is_left_alone, left_alone
+from holdfast.cli.place import bare_engine, is_left_alone, left_alone
 from holdfast.cli.signals import Signals
 from holdfast.cli.stepping import Turnstile
 from holdfast.cli.views import Audience, View
@@ -24,6 +24,7 @@ from holdfast.core.lifecycle import ENDS
 from holdfast.engine.engine import Engine
 from holdfast.engine.run import PEOPLE, Run
 from holdfast.journal.store import Head
+from holdfast.settings import MEMORY, Settings
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 1, "paused": 3, "waiting": 3, "interrupted": 130}
 _RESULT_KEYS = (
@@ -75,7 +76,8 @@ class Foreground:
         finally:
             watcher.cancel()
             self._view.rest()
-        result = await result_of(self._engine, self._run)
+        lets_go = code is not None and self._signals.number and not self._follows
+        result = await (self._after_draining() if lets_go else result_of(self._engine, self._run))
         self._view.end(result)
         if self._follows and self._view.has_left:
             return 0
@@ -103,6 +105,23 @@ class Foreground:
                 await self._ask_about_step(self._turnstile)
             elif head.status != "waiting" or not self._asks or not await self._ask():
                 return None
+
+    async def _after_draining(self) -> dict[str, Any]:
+        """Running steps may still finish while the engine closes; how it stands is known when they have."""
+        settings: Settings | None = getattr(self._engine, "settings", None)
+        if settings is None or settings.store == MEMORY:
+            return await result_of(self._engine, self._run)
+        await self._engine.close()
+        async with bare_engine(settings) as looking:
+            run = looking.get(self._run.id)
+            last = (await run.head()).seq
+            if self._shown < last:
+                async for watched in run.watch(self._shown):
+                    self._view.show(await watched.whole(looking.services.store))
+                    self._shown = watched.seq or self._shown
+                    if self._shown >= last:
+                        break
+            return await result_of(looking, run)
 
     async def _without_us(self) -> str:
         if is_left_alone(await self._run.head(), self._engine.is_dead):

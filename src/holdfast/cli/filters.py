@@ -1,7 +1,7 @@
 """Filters: the one set of options that says which executions are meant, for every command that takes more than one.
 
-What is asked for together must all be so. Refuses to guess: a filter that cannot be read is a clear error, never
-"everything".
+What is asked for together must all be so. Refuses to guess: a filter that cannot be read, or that is empty because a
+shell's variable was not set, is a clear error, never "everything".
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ FITTING_MAX = 20  # ids that one part of an id may fit
 class Filters:
     ids: Annotated[
         list[str] | None,
-        typer.Option("--execution", metavar="ID", help="Only with an id that begins or ends so. Repeatable."),
+        typer.Option(
+            "--execution",
+            metavar="ID",
+            help="Only with an id that begins or ends so. Repeatable.",
+            autocompletion=candidates.parts_of_ids,
+        ),
     ] = None
     status: Annotated[
         list[str] | None,
@@ -39,21 +44,40 @@ class Filters:
         bool,
         typer.Option("--held", help="Only what nobody drives before you resume it: imported, restored, handed in."),
     ] = False
-    name: Annotated[str, typer.Option(help="Only of this program.")] = ""
-    owner: Annotated[str, typer.Option(help="Only of this owner.")] = ""
+    name: Annotated[str | None, typer.Option(help="Only of this program.", autocompletion=candidates.names)] = None
+    owner: Annotated[str | None, typer.Option(help="Only of this owner.", autocompletion=candidates.owners)] = None
     label: Annotated[
         list[str] | None,
-        typer.Option(metavar="K[=V]", help="Only with this label, or with any value of it. Repeatable."),
+        typer.Option(
+            metavar="K[=V]",
+            help="Only with this label, or with any value of it. Repeatable.",
+            autocompletion=candidates.labels,
+        ),
     ] = None
-    failed_step: Annotated[str, typer.Option(metavar="STEP", help="Only what failed at this step.")] = ""
-    error: Annotated[str, typer.Option(metavar="TEXT", help="Only what failed with this in its error.")] = ""
-    since: Annotated[str, typer.Option(metavar="TIME", help="Only created since: a while ago, as 2h, or a moment.")] = (
-        ""
-    )
-    until: Annotated[str, typer.Option(metavar="TIME", help="Only created before: as --since.")] = ""
+    failed_step: Annotated[
+        str | None,
+        typer.Option(metavar="STEP", help="Only what failed at this step.", autocompletion=candidates.failed_steps),
+    ] = None
+    error: Annotated[str | None, typer.Option(metavar="TEXT", help="Only what failed with this in its error.")] = None
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only created since: a while ago, as 2h, or a moment.")
+    ] = None
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only created before: as --since.")] = None
     text: Annotated[
-        str, typer.Option(metavar="WORDS", help="Only with these words in id, name, title, owner, labels or error.")
-    ] = ""
+        str | None,
+        typer.Option(metavar="WORDS", help="Only with these words in id, name, title, owner, labels or error."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        for field in fields(Filters):
+            said = getattr(self, field.name)
+            if isinstance(said, str) and not said.strip():
+                raise UsageError(f"{_option(field.name)} is empty; give it a value, or leave it out to mean any")
+        if "held" in (self.status or ()):  # what lists print in the place of the status
+            if len(set(self.status or ())) > 1:
+                raise UsageError("--status held stands alone: what is held has another status as well; ask with --held")
+            object.__setattr__(self, "status", None)
+            object.__setattr__(self, "held", True)
 
     @property
     def are_given(self) -> bool:
@@ -71,7 +95,7 @@ class Filters:
         parts: list[str] = []
         for field in fields(Filters):
             said = getattr(self, field.name)
-            option = "--execution" if field.name == "ids" else f"--{field.name.replace('_', '-')}"
+            option = _option(field.name)
             if said is True:
                 parts.append(option)
                 continue
@@ -89,12 +113,12 @@ class Filters:
             ids=await self._whole_ids(store),
             status=self._statuses() or status,
             held=self.held,
-            name=self.name,
-            owner=self.owner,
+            name=self.name or "",
+            owner=self.owner or "",
             labels=self._labels(),
-            failed_step=self.failed_step,
-            error=self.error,
-            text=f"{self.text} {words}".strip(),
+            failed_step=self.failed_step or "",
+            error=self.error or "",
+            text=f"{self.text or ''} {words}".strip(),
             created_after=_moment(self.since, now_us, "--since"),
             created_before=_moment(self.until, now_us, "--until"),
             limit=limit,
@@ -102,21 +126,19 @@ class Filters:
 
     def _statuses(self) -> tuple[str, ...]:
         for wanted in self.status or ():
-            if wanted == "held":
-                raise UsageError("--status: held is no status, since it can be any that is no end; ask with --held")
             if wanted not in STATUS_COLOURS:
                 known = did_you_mean(wanted, STATUS_COLOURS) or f"; there are: {', '.join(STATUS_COLOURS)}"
                 raise UsageError(f'--status: there is no status "{wanted}"{known}')
         return tuple(self.status or ())
 
-    def _labels(self) -> dict[str, str]:
-        found: dict[str, list[str]] = {}
+    def _labels(self) -> dict[str, str | None]:
+        found: dict[str, list[str | None]] = {}
         for said in self.label or ():
-            name, _, value = said.partition("=")
+            name, equals, value = said.partition("=")
             problem = name_problem(name) or value_problem(name, value)
             if problem:
                 raise InputInvalid(f"--label {quoted(said)}: {problem}")
-            found.setdefault(name, []).append(value)
+            found.setdefault(name, []).append(value if equals else None)
         return {name: _one_value(values) for name, values in found.items()}
 
     async def _whole_ids(self, store: Store) -> tuple[str, ...]:
@@ -134,15 +156,19 @@ class Filters:
 ANY = Filters()
 
 
-def _one_value(values: list[str]) -> str:
+def _option(field: str) -> str:
+    return "--execution" if field == "ids" else f"--{field.replace('_', '-')}"
+
+
+def _one_value(values: list[str | None]) -> str | None:
     """A label has one value: of several that are asked for, all must be so, and a name alone is true of any."""
-    wanted = {value for value in values if value}
-    return NO_VALUE if len(wanted) > 1 else wanted.pop() if wanted else ""
+    wanted = {value for value in values if value is not None}
+    return NO_VALUE if len(wanted) > 1 else wanted.pop() if wanted else None
 
 
-def _moment(text: str, now_us: int, option: str) -> int | None:
+def _moment(text: str | None, now_us: int, option: str) -> int | None:
     """`2h` is two hours ago; anything else must be a moment with its zone."""
-    if not text:
+    if text is None:
         return None
     try:
         return now_us - round(parse_duration(text) * 1e6)

@@ -158,15 +158,17 @@ async def _told(store: Store, head: Head) -> dict[str, Any]:
     from holdfast.journal.log import read_events
 
     commands: list[dict[str, object]] = []
-    after = 0
+    after, started_by = 0, ""
     while page := await read_events(store, head.id, after, PAGE):
         after = page[-1][0]
+        started_by = started_by or starter(page[0][1])
         commands += [wire_event(head.id, seq, event) for seq, event in page if _was_commanded(event)]
     took_us = head.ended_at - head.created_at if head.ended_at else None
     facts = _of_execution(head)
     facts["id"] = facts.pop("execution_id")
     return {
         **facts,
+        "started_by": started_by or None,
         "status": head.status,
         "held": why_held(head) or None,
         "created_at": iso(head.created_at),
@@ -175,6 +177,13 @@ async def _told(store: Store, head: Head) -> dict[str, Any]:
         "error": head.error or None,
         "commands": commands,
     }
+
+
+def starter(first: AnyEvent) -> str:
+    """Who handed an execution in, by its first event; "" where that is not known, and of children."""
+    from holdfast.core.events import TaskCreated
+
+    return first.by if isinstance(first, TaskCreated) else ""
 
 
 def _was_commanded(event: AnyEvent) -> bool:
@@ -186,10 +195,11 @@ def _was_commanded(event: AnyEvent) -> bool:
 def _as_story(told: dict[str, Any]) -> list[str]:
     from holdfast.cli.story import line_of
 
-    owner = f" by {told['owner']}" if told["owner"] else ""
+    who = f" by {told['started_by']}" if told["started_by"] else ""
+    who += f" for {told['owner']}" if told["owner"] not in ("", told["started_by"]) else ""
     took = f" after {duration(told['duration_s'])}" if told["duration_s"] is not None else ""
     error = f": {value(told['error'])}" if told["error"] else ""
-    head = f"{local_time(told['created_at'])}  {one_line(told['title'] or told['name'])} ({told['id']}){owner}"
+    head = f"{local_time(told['created_at'])}  {one_line(told['title'] or told['name'])} ({told['id']}){who}"
     held = f", held: {told['held']}" if told["held"] else ""
     lines = [f"{paint(head, 'bold')}: {status_word(told['status'])}{held}{took}{error}"]
     return lines + [f"  {local_time(command['at'])}  {line_of(command)}" for command in told["commands"]]

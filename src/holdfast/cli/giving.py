@@ -63,6 +63,8 @@ def give(
     to_one: Callable[[Run], Awaitable[Answer]] | None = None,
 ) -> int:
     """Send an order: what `verb` makes of `said`; `to_one` if one execution can be told more exactly."""
+    import msgspec
+
     from holdfast.engine import orders
 
     settings = settings_of(context)
@@ -80,7 +82,10 @@ def give(
         # What comes with an order must fit a tool, so the tools are needed.
         async with bare_engine(settings, with_tools=order.edits is not None or order.output is not None) as engine:
             run = await engine.find(execution)
+            was_alone = is_left_alone(await run.head(), engine.is_dead)
             answer = await (to_one(run) if to_one else run.give(order))
+            if verb == "pause" and was_alone and answer.outcome == "applied":
+                answer = msgspec.structs.replace(answer, text="paused")  # no step of it can be running
             _tell(answer, run.id, as_json)
             head = await run.head()
             if _VERBS[verb].wakes and not as_json and is_left_alone(head, engine.is_dead):

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.story import line_of
-from holdfast.cli.text import STATUS_COLOURS, STEP_MARKS, duration, value
+from holdfast.cli.text import STATUS_COLOURS, STEP_MARKS, duration, has_colours, one_line, tame, value
 from holdfast.cli.tree import label, tree
 from holdfast.cli.views import closing_lines
 from holdfast.core import events as ev
@@ -34,7 +34,7 @@ _TOLD = (
 
 class LiveView:
     def __init__(self) -> None:
-        self._console = Console(highlight=False)
+        self._console = Console(highlight=False, color_system="auto" if has_colours() else None)
         self._live: Live | None = None
         self._state = Execution(id="")
         self._planned: list[str] = []
@@ -50,7 +50,7 @@ class LiveView:
         if isinstance(event, ev.TaskMessage):
             lines = event.content.strip().splitlines()
             if lines:
-                self._said[event.path] = lines[-1]
+                self._said[event.path] = tame(lines[-1])
             return
         if watched.seq is None or isinstance(event, ev.Frame):
             return
@@ -94,7 +94,7 @@ class LiveView:
 
     def _heading(self, state: Execution) -> Text:
         created = state.facts()
-        heading = Text.assemble((state.title or created.program.name, "bold"), "  ")
+        heading = Text.assemble((one_line(tame(state.title or created.program.name)), "bold"), "  ")
         heading.append(state.status, STATUS_COLOURS.get(state.status, ""))
         heading.append(f"  {state.id}", "dim")
         return heading

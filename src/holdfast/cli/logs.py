@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from holdfast.cli import candidates
 from holdfast.cli.looking import telling_when_left_alone
-from holdfast.cli.options import AsJson, Id
+from holdfast.cli.options import AsJson, Id, not_empty
 from holdfast.cli.place import bare_engine, settings_of, wait_for
 from holdfast.cli.text import aside, json_line, local_time, paint, tame
 from holdfast.core.errors import NotFound
@@ -52,7 +53,15 @@ def register(app: typer.Typer) -> None:
 def logs(
     context: typer.Context,
     execution: Id,
-    step: Annotated[str, typer.Argument(metavar="[STEP]", help="Only of this step and what is inside it.")] = "",
+    step: Annotated[
+        str,
+        typer.Argument(
+            metavar="[STEP]",
+            help="Only of this step and what is inside it.",
+            autocompletion=candidates.steps,
+            callback=not_empty,
+        ),
+    ] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and print what comes, until the end.")] = False,
     attempt: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only of this attempt.")] = None,
     as_json: AsJson = False,

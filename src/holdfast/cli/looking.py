@@ -205,9 +205,14 @@ def show(
 async def whole(engine: Engine, run: Run) -> dict[str, Any]:
     """The execution with its large output, and with how its children stand now and what they ask."""
     from holdfast.cli.drive import open_requests
+    from holdfast.cli.finding import starter
+    from holdfast.journal.log import read_events
     from holdfast.journal.store import Query
 
     shown: dict[str, Any] = await run.show()
+    with suppress(StoreCorrupted):
+        ((_, first),) = await read_events(engine.services.store, run.id, 0, 1)
+        shown["started_by"] = starter(first) or None
     if shown["status"] == "completed":
         with suppress(StoreCorrupted):  # then its reference is all there is to show
             shown["output"] = await run.result()

@@ -17,7 +17,7 @@ import typer
 from holdfast.cli import candidates
 from holdfast.cli.families import Families
 from holdfast.cli.place import Flags
-from holdfast.cli.text import json_line, silence
+from holdfast.cli.text import fill_descriptors, json_line, silence
 from holdfast.cli.warning import tell_warnings
 from holdfast.core.errors import HoldfastError, UsageError
 
@@ -70,6 +70,7 @@ def shared(
 
 
 def main() -> None:
+    fill_descriptors()
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()

@@ -15,12 +15,23 @@ from holdfast.cli import candidates
 from holdfast.cli.text import parse_value
 from holdfast.core.errors import InputInvalid, UsageError
 
+
+def not_empty(context: typer.Context, parameter: typer.CallbackParam, given: str) -> str:
+    """Left out is not the same as empty: `stop "$ID" --status waiting` with no such variable must not mean them all."""
+    source: Any = context.get_parameter_source(parameter.name or "")
+    if getattr(source, "name", "") == "COMMANDLINE" and not given.strip():
+        called = parameter.opts[0] if parameter.opts[0].startswith("-") else str(parameter.metavar).strip("[]")
+        raise UsageError(f"{called} is empty; give it a value, or leave it out")
+    return given
+
+
 MaybeId = Annotated[
     str,
     typer.Argument(
         metavar="[ID]",
         help="An execution, as elsewhere; or none, and filters for many.",
         autocompletion=candidates.ids,
+        callback=not_empty,
     ),
 ]
 Id = Annotated[
@@ -29,12 +40,16 @@ Id = Annotated[
         metavar="ID",
         help="An execution: any unambiguous part at either end, or @last.",
         autocompletion=candidates.ids,
+        callback=not_empty,
     ),
 ]
 Step = Annotated[
     str,
     typer.Argument(
-        metavar="STEP", help="The step's path, as `holdfast show` prints it.", autocompletion=candidates.steps
+        metavar="STEP",
+        help="The step's path, as `holdfast show` prints it.",
+        autocompletion=candidates.steps,
+        callback=not_empty,
     ),
 ]
 AnyStep = Annotated[
@@ -43,6 +58,7 @@ AnyStep = Annotated[
         metavar="[STEP]",
         help="The step's path; may be left out when only one asks.",
         autocompletion=candidates.steps,
+        callback=not_empty,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
@@ -51,13 +67,21 @@ With = Annotated[
     list[str] | None, typer.Option("--with", metavar="K=V", help="Change an argument; V is JSON or text. Repeatable.")
 ]
 Inputs = Annotated[
-    list[str] | None, typer.Option("--input", "-i", metavar="K=V", help="An input of the program. Repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="K=V",
+        help="An input of the program. Repeatable.",
+        autocompletion=candidates.inputs,
+    ),
 ]
 
 LIMIT_MAX = 100_000
 Limit = Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="At most so many, the newest first.")]
 
 
+OtherFolder = Annotated[bool, typer.Option("--other-folder", help="Though it was started in another folder.")]
 Replace = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 
 

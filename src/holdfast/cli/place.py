@@ -75,8 +75,9 @@ async def bare_engine(settings: Settings, *, with_tools: bool = False) -> AsyncG
     from holdfast.engine.engine import Engine as BareEngine
     from holdfast.engine.feed import Feed
     from holdfast.engine.services import Services
-    from holdfast.journal.live import LiveRing
+    from holdfast.journal.live import RING_FILE, LiveRing
     from holdfast.journal.writer import Writer
+    from holdfast.settings import ensure_data_folder
     from holdfast.tools.registry import Registry
     from holdfast.version import VERSION
 
@@ -87,7 +88,7 @@ async def bare_engine(settings: Settings, *, with_tools: bool = False) -> AsyncG
         registry = registry_of(settings)
     path = existing_store(settings)
     store = open_store(settings)
-    feed = Feed(LiveRing(path.with_name("live.db")) if path else None)
+    feed = Feed(LiveRing(ensure_data_folder(settings) / RING_FILE) if path else None)
     services = Services(
         store=store, writer=Writer(store), registry=registry, feed=feed, driver="", folder=settings.root, programs={},
         version=VERSION, data_folder=settings.data_folder,

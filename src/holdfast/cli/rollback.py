@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from holdfast.cli.options import AsJson, Id
+from holdfast.cli import candidates
+from holdfast.cli.options import AsJson, Id, not_empty
 from holdfast.cli.place import bare_engine, settings_of, wait_for
 from holdfast.cli.text import json_line
 from holdfast.core.errors import NotFound, Refused
@@ -40,7 +41,15 @@ def register(app: typer.Typer) -> None:
 def rollback(
     context: typer.Context,
     execution: Id,
-    step: Annotated[str, typer.Argument(metavar="[STEP]", help="Only this step, and the steps inside it.")] = "",
+    step: Annotated[
+        str,
+        typer.Argument(
+            metavar="[STEP]",
+            help="Only this step, and the steps inside it.",
+            autocompletion=candidates.steps,
+            callback=not_empty,
+        ),
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also where somebody changed a file since.")] = False,
     as_json: AsJson = False,

@@ -13,9 +13,21 @@ from holdfast.cli import candidates
 from holdfast.cli.bulk import ONE, Many, Selection, do_many
 from holdfast.cli.detaching import Detach, check_detachable, detach
 from holdfast.cli.going_on import resuming, retrying
-from holdfast.cli.options import AsJson, Id, Inputs, MaybeId, Why, dollars, pairs, read_inputs_file, spread
+from holdfast.cli.options import (
+    AsJson,
+    Id,
+    Inputs,
+    MaybeId,
+    OtherFolder,
+    Why,
+    dollars,
+    not_empty,
+    pairs,
+    read_inputs_file,
+    spread,
+)
 from holdfast.cli.place import driving_engine, existing_store, settings_of, wait_for
-from holdfast.cli.text import count, is_terminal, json_line
+from holdfast.cli.text import count, is_terminal, json_line, one_line, tame
 from holdfast.core.errors import InputInvalid, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -112,6 +124,7 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
         str, typer.Option("--from", metavar="FILE", help="Import it from a file first, unless it is here.")
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Go on though tools, folder or version have changed.")] = False,
+    other_folder: OtherFolder = False,
     step: OneByOne = False,
     detached: Detach = False,
     why: Why = "",
@@ -126,7 +139,7 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
     \b
     Example:
       holdfast resume @last
-      holdfast resume --from report.json --force
+      holdfast resume --from report.json --other-folder
       holdfast resume --status paused --label team=harbour
       holdfast resume @last --detach
     """
@@ -137,8 +150,8 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
         for_many = selection.is_meant(execution)
         existing_store(settings)
         if for_many:
-            if force:
-                raise UsageError("--force goes with the ID of one execution")
+            if force or other_folder:
+                raise UsageError(f"{'--force' if force else '--other-folder'} goes with the ID of one execution")
             many = Many(verb="resume", make=resuming, said={"why": why})
             return do_many(settings, many, selection, execution, as_json=as_json)
     turnstile = _turnstile(step, no_ask or as_json)
@@ -149,14 +162,17 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
         from holdfast.core.execution import steps_ended
 
         async with driving_engine(settings, turnstile, recover=_recovery(detached)) as engine:
-            found = engine.get((await engine.restore(file, force=force)).id) if file else await engine.find(execution)
+            if file:
+                found = engine.get((await engine.restore(file, force=force, other_folder=other_folder)).id)
+            else:
+                found = await engine.find(execution)
             since = (await found.head()).seq
-            await engine.resume(found.id, why=why, force=force)
+            await engine.resume(found.id, why=why, force=force, other_folder=other_folder)
             if detached:
                 return await detach(engine, found, as_json)
             head = await found.head()
             recorded = _recorded(head, steps_ended(await found.state()))
-            note = f"going on with {head.title or head.name} ({head.id}), {recorded} in the journal"
+            note = f"going on with {one_line(tame(head.title or head.name))} ({head.id}), {recorded} in the journal"
             return await _drive(
                 engine, found, since=since, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile
             )
@@ -170,7 +186,13 @@ def retry(  # noqa: PLR0913, PLR0917 -- one parameter per option
     execution: MaybeId = "",
     from_step: Annotated[
         str,
-        typer.Option("--from", metavar="STEP", help="Run again from this step on.", autocompletion=candidates.steps),
+        typer.Option(
+            "--from",
+            metavar="STEP",
+            help="Run again from this step on.",
+            autocompletion=candidates.steps,
+            callback=not_empty,
+        ),
     ] = "",
     plan: Annotated[str, typer.Option(metavar="FILE", help="A corrected plan to go on with.")] = "",
     given: Inputs = None,
@@ -211,7 +233,13 @@ def fork(
     context: typer.Context,
     execution: Id,
     at: Annotated[
-        str, typer.Option(metavar="STEP", help="Keep what was done before this step.", autocompletion=candidates.steps)
+        str,
+        typer.Option(
+            metavar="STEP",
+            help="Keep what was done before this step.",
+            autocompletion=candidates.steps,
+            callback=not_empty,
+        ),
     ] = "",
     as_json: AsJson = False,
     no_ask: NoAsk = False,
@@ -248,7 +276,8 @@ def _drive_new(
             started = await start(engine, found)
             since, kept = await _kept(engine, started)
             head = await started.head()
-            note = f"{head.title or head.name} is execution {head.id}\nkept from {found.id}: {count(kept, 'step')}"
+            name = one_line(tame(head.title or head.name))
+            note = f"{name} is execution {head.id}\nkept from {found.id}: {count(kept, 'step')}"
             since = 0 if as_json else since  # programs get every event, people what really happens
             return await _drive(engine, started, since=since, note=note, as_json=as_json, no_ask=no_ask)
 

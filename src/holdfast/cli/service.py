@@ -12,7 +12,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,12 +21,14 @@ from holdfast.cli.options import AsJson
 from holdfast.cli.place import Flags, settings_of
 from holdfast.cli.text import aside, json_line
 from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from holdfast.cli.units import Unit
     from holdfast.settings import Settings
 
-KINDS = ("systemd", "launchd")
+Kind = Literal["systemd", "launchd"]
+KINDS: tuple[Kind, ...] = ("systemd", "launchd")
 CONTROL_TIMEOUT_S = 60.0  # stopping waits for the worker to drain
 
 OfKind = Annotated[str, typer.Option("--kind", metavar="KIND", help="systemd or launchd; by default, this machine's.")]
@@ -40,6 +43,7 @@ app = typer.Typer(
 def register(parent: typer.Typer) -> None:
     for command in (install, uninstall, status):
         app.command()(command)
+    app.command("list")(list_)
     parent.add_typer(app, name="service")
 
 
@@ -85,14 +89,22 @@ def install(
     return 0
 
 
-def uninstall(context: typer.Context, kind: OfKind = "", as_json: AsJson = False) -> int:
-    """Stop the worker that the system keeps for this folder, and remove its file. Executions are left as they are.
+def uninstall(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Its name; by default, this folder's service.")] = "",
+    kind: OfKind = "",
+    as_json: AsJson = False,
+) -> int:
+    """Stop the worker that the system keeps for a folder, and remove its file. Executions are left as they are.
+
+    The folder may be gone: then name it with -C, or the service by its name.
 
     \b
     Example:
       holdfast service uninstall
+      holdfast service uninstall holdfast-report-1f3a9c02
     """
-    unit = _unit(settings_of(context), context.obj, kind)
+    unit = _named(name, _kind(kind)) if name else _of_folder(context, kind)
     was_there = unit.file.exists()
     if was_there:
         for command in unit.disable if shutil.which(unit.disable[0][0]) else ():
@@ -107,7 +119,32 @@ def uninstall(context: typer.Context, kind: OfKind = "", as_json: AsJson = False
     if as_json:
         print(json_line({**_wire(unit), "removed": was_there}))
     else:
-        print(f"removed {unit.file}" if was_there else f"there is no service for this folder ({unit.file})")
+        none = f"there is no service for this folder ({unit.file}); holdfast service list shows all"
+        print(f"removed {unit.file}" if was_there else none)
+    return 0
+
+
+def list_(kind: OfKind = "", as_json: AsJson = False) -> int:
+    """List the services of this user, each with its folder, whether or not that is still there.
+
+    \b
+    Example:
+      holdfast service list
+    """
+    from holdfast.cli.units import installed
+
+    found: list[dict[str, Any]] = [
+        {**_wire(unit), "folder": folder or None, "folder_exists": os.path.isdir(folder), "runs": _runs(unit)}
+        for unit, folder in installed(_kind(kind), os.environ)
+    ]
+    if as_json:
+        print(json_line(found))
+        return 0
+    for one in found:
+        gone = "" if one["folder_exists"] else f"; that is gone: holdfast service uninstall {one['name']}"
+        print(f"{one['name']}: {_RUNS[one['runs']]}, for {one['folder'] or 'an unknown folder'}{gone}")
+    if not found:
+        aside("there are no services; write one for a folder with: holdfast service install", as_json)
     return 0
 
 
@@ -137,12 +174,41 @@ _RUNS = {True: "it runs", False: "it does not run", None: "whether it runs canno
 # ---- the file and its keeper ---------------------------------------------------------------------------------------
 
 
-def _unit(settings: Settings, flags: Flags, kind: str) -> Unit:
-    from holdfast.cli.units import Worker, unit_of
-
+def _kind(kind: str) -> Kind:
     wanted = kind or ("launchd" if sys.platform == "darwin" else "systemd")
     if wanted not in KINDS:
         raise UsageError(f'--kind: expected systemd or launchd, got "{kind}"')
+    return wanted
+
+
+def _named(name: str, kind: Kind) -> Unit:
+    from holdfast.cli.units import installed, plain_name
+
+    known = {plain_name(one.unit.name): one.unit for one in installed(kind, os.environ)}
+    try:
+        return known[plain_name(name)]
+    except KeyError:
+        there = did_you_mean(plain_name(name), known) or "; `holdfast service list` shows what there is"
+        raise UsageError(f"there is no service {name}{there}") from None
+
+
+def _of_folder(context: typer.Context, kind: str) -> Unit:
+    """The service of this folder, or of one that is gone, of which nothing but its name is left."""
+    from holdfast.cli.units import service_name, unit_named
+
+    flags: Flags = context.obj
+    try:
+        folder = os.path.abspath(flags.folder or os.getcwd())
+    except FileNotFoundError:
+        folder = os.environ.get("PWD", "")
+    if not folder or os.path.isdir(folder):
+        return _unit(settings_of(context), flags, kind)
+    return unit_named(_kind(kind), service_name(Path(folder)), os.environ)
+
+
+def _unit(settings: Settings, flags: Flags, kind: str) -> Unit:
+    from holdfast.cli.units import Worker, unit_of
+
     command = [sys.executable, "-P", "-m", "holdfast.cli", "-C", str(settings.root)]
     if flags.store:
         if _has_password(settings.store):
@@ -157,7 +223,7 @@ def _unit(settings: Settings, flags: Flags, kind: str) -> Unit:
         path=os.environ.get("PATH", os.defpath),
         drain_s=settings.limits.drain_s,
     )
-    return unit_of(wanted, worker, os.environ)
+    return unit_of(_kind(kind), worker, os.environ)
 
 
 def _has_password(store: str) -> bool:

@@ -62,7 +62,7 @@ def _heading(shown: Wired) -> list[str]:
         facts.append(("set aside", f"{shown['quarantined']}; run `holdfast doctor`"))
     if shown["held"]:
         facts.append(("held", f"{shown['held']}; nobody drives it before `holdfast resume`"))
-    facts.append(("started", _times(shown)))
+    facts.append(("started", _times(shown) + (f", by {shown['started_by']}" if shown.get("started_by") else "")))
     if shown["steps_total"]:
         facts.append(("steps", _progress(shown)))
     if shown["spend"]["usd"] is not None or shown["spend"]["limit"] is not None:

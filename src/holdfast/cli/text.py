@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
 VALUE_CHARS_MAX = 200  # of a value shown inside a line; `--json` shows all of it
-_COMMANDING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # control characters but tab and new line
+TITLE_CHARS_MAX = 200  # of a title, where it stands in a line with other things
+# Control characters but tab and new line, and what turns the direction of the text around it.
+_COMMANDING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 
 STEP_MARKS = {
@@ -88,8 +90,11 @@ def tame(data: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """A title on one line, whatever it holds: a second one could pretend to be another execution's."""
-    return " ".join(text.split())
+    """A title on one line, whatever it holds: a second one could pretend to be another execution's.
+
+    It is cut where it gets long; `--json` shows all of it.
+    """
+    return value(text, TITLE_CHARS_MAX)
 
 
 def status_word(status: str) -> str:
@@ -200,6 +205,21 @@ def columns(rows: list[list[str]], styles: dict[int, dict[str, str]] | None = No
 
 def terminal_width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
+
+
+def fill_descriptors() -> None:
+    """Who starts us without stdin, stdout or stderr, as `holdfast run PLAN >&-` does, wants to hear nothing.
+
+    The number must not stay free: the next file that is opened would get it, and that is the journal.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def silence() -> None:

@@ -6,10 +6,11 @@ import json
 import sys
 import time
 import uuid
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from holdfast.cli import candidates
 from holdfast.cli.options import AsJson, pairs, read_inputs_file
 from holdfast.cli.place import settings_of, wait_for
 from holdfast.cli.text import duration, is_terminal, json_line, tame, value
@@ -27,7 +28,7 @@ Given = Annotated[
 
 def try_tool(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool to call.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tool to call.", autocompletion=candidates.tools)],
     given: Given = None,
     inputs_file: Annotated[str, typer.Option("--inputs", metavar="FILE", help="Arguments as a JSON object.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Call it without asking, though it has an effect.")] = False,
@@ -70,19 +71,37 @@ async def _test(
         except (InvalidCall, Misconfigured) as error:
             raise InputInvalid(masks.text(str(error))) from None  # whoever typed it is wrong, and not the tool
         shown = dict(tool.signature.soften(arguments))
-        estimate = await tool.run_estimate(validated)
+        estimate, by = await _estimated(tool, validated, settings)
         if (tool.effect == "once" or tool.cost_micros) and not yes:
             _ask(tool, f"{name} with {value(shown)}")
         if not as_json:
             print(f"calls {name} with {value(shown)}")
             if estimate is not None:
-                print(f"takes about {duration(estimate)}, it says")
+                print(f"takes about {duration(estimate)}, {_BY_WHOM[by]}")
         outcome = await _call(tool, validated, settings)
     finally:
         await registry.close()
-    wired = {"tool": name, "arguments": json.loads(_encoded(shown)), "estimate_s": estimate, **outcome}
+    given = {"tool": name, "arguments": json.loads(_encoded(shown))}
+    wired = {**given, "estimate_s": estimate, "estimate_by": by or None, **outcome}
     print(json_line(wired) if as_json else "\n".join(_lines(wired)))
     return 0 if outcome["failure"] is None else 1
+
+
+_BY_WHOM = {"tool": "it says", "history": "as its calls in the newest executions did"}
+
+
+async def _estimated(
+    tool: Tool[..., Any], validated: dict[str, Any], settings: Settings
+) -> tuple[float | None, Literal["tool", "history", ""]]:
+    """How long it will take and by whose word: the tool's own, or what its calls took so far; None if nobody knows."""
+    from holdfast.cli.tool_state import known_of
+
+    said = await tool.run_estimate(validated)
+    if said is not None:
+        return said, "tool"
+    figures = (await known_of(settings)).figures.get(tool.name)
+    seen = figures.quantile_s(0.5) if figures is not None else None
+    return (seen, "history") if seen is not None else (None, "")
 
 
 def _typed(schema: dict[str, Any], text: str) -> Any:

@@ -7,14 +7,18 @@ percent signs, quotes and dollars come out as they went in.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 Kind = Literal["systemd", "launchd"]
 NAME_CHARS_MAX = 40  # of the folder's own name within the service's
 RESTART_AFTER_S = 5
+MISTAKE = 2  # the exit code of a worker whose settings or folder are wrong: trying again would not mend them
+_LABEL = "dev.holdfast."
 STOP_EXTRA_S = 20  # beyond draining: the journal is written and everything is let go of
 
 
@@ -39,22 +43,69 @@ class Unit(NamedTuple):
     ask: Sequence[str]
 
 
+class Installed(NamedTuple):
+    """A service that is there, whether or not its folder still is; "" is a folder that its file does not tell."""
+
+    unit: Unit
+    folder: str
+
+
 def unit_of(kind: Kind, worker: Worker, environ: Mapping[str, str]) -> Unit:
-    home = Path(environ.get("HOME") or Path.home())
-    name = service_name(worker.folder)
+    unit = unit_named(kind, service_name(worker.folder), environ)
+    return unit._replace(text=launchd_text(unit.name, worker) if kind == "launchd" else systemd_text(worker))
+
+
+def unit_named(kind: Kind, name: str, environ: Mapping[str, str]) -> Unit:
+    """All that is known of a service by its name alone: everything but the text."""
+    folder = _folder_of_units(kind, environ)
     if kind == "launchd":
-        label = f"dev.holdfast.{name}"
-        file = home / "Library" / "LaunchAgents" / f"{label}.plist"
+        label = f"{_LABEL}{name}"
+        file = folder / f"{label}.plist"
         stop = ["launchctl", "unload", "-w", str(file)]
         load = ["launchctl", "load", "-w", str(file)]
-        return Unit(label, file, launchd_text(label, worker), [load], [stop], ["launchctl", "list", label])
-    folder = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "systemd" / "user"
+        return Unit(label, file, "", [load], [stop], ["launchctl", "list", label])
     unit = f"{name}.service"
     reload = ["systemctl", "--user", "daemon-reload"]
     enable = ["systemctl", "--user", "enable", "--now", unit]
     disable = ["systemctl", "--user", "disable", "--now", unit]
     ask = ["systemctl", "--user", "is-active", unit]
-    return Unit(unit, folder / unit, systemd_text(worker), [reload, enable], [disable], ask)
+    return Unit(unit, folder / unit, "", [reload, enable], [disable], ask)
+
+
+def _folder_of_units(kind: Kind, environ: Mapping[str, str]) -> Path:
+    home = Path(environ.get("HOME") or Path.home())
+    if kind == "launchd":
+        return home / "Library" / "LaunchAgents"
+    return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "systemd" / "user"
+
+
+def installed(kind: Kind, environ: Mapping[str, str]) -> list[Installed]:
+    """Every service of ours that this user has, by name."""
+    pattern = f"{_LABEL}holdfast-*.plist" if kind == "launchd" else "holdfast-*.service"
+    found: list[Installed] = []
+    for file in sorted(_folder_of_units(kind, environ).glob(pattern)):
+        with suppress(OSError):
+            folder = _folder_in(kind, file.read_bytes())
+            found.append(Installed(unit_named(kind, plain_name(file.name), environ), folder))
+    return found
+
+
+def plain_name(name: str) -> str:
+    """As people may call it: with or without what the system puts around it."""
+    return name.removeprefix(_LABEL).removesuffix(".service").removesuffix(".plist")
+
+
+def _folder_in(kind: Kind, text: bytes) -> str:
+    try:
+        if kind == "launchd":
+            import plistlib
+
+            typed = plistlib.loads(text)["ProgramArguments"]
+            return str(typed[typed.index("-C") + 1])
+        told = re.search(rb"^# folder: (.*)$", text, re.MULTILINE)
+        return str(json.loads(told[1])) if told else ""
+    except Exception:  # whatever somebody made of it: it can still be removed by its name
+        return ""
 
 
 def service_name(folder: Path) -> str:
@@ -72,6 +123,7 @@ def systemd_text(worker: Worker) -> str:
     command = " ".join([_quoted(program), *(_quoted(argument).replace("$", "$$") for argument in arguments)])
     return f"""\
 # Written by `holdfast service install`; `holdfast service uninstall` removes it.
+# folder: {json.dumps(str(worker.folder))}
 [Unit]
 Description=Holdfast worker for {_one_line(str(worker.folder)).replace("%", "%%")}
 
@@ -79,6 +131,7 @@ Description=Holdfast worker for {_one_line(str(worker.folder)).replace("%", "%%"
 ExecStart={command}
 Environment={_quoted(f"PATH={worker.path}")}
 Restart=on-failure
+RestartPreventExitStatus={MISTAKE}
 RestartSec={RESTART_AFTER_S}
 KillMode=mixed
 TimeoutStopSec={worker.drain_s + STOP_EXTRA_S:g}

@@ -9,10 +9,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast.cli.story import failure_lines, line_of, request_lines
-from holdfast.cli.text import aside, count, duration, json_line, moment, output_line, silence, status_word, tame
+from holdfast.cli.text import (
+    aside,
+    count,
+    duration,
+    json_line,
+    moment,
+    one_line,
+    output_line,
+    silence,
+    status_word,
+    tame,
+)
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution
 from holdfast.engine.feed import Watched
+from holdfast.tools.listening import keep_stdout_for_answers
 from holdfast.tools.logbook import HEARD
 
 WAITS_SHOWN = 5  # of what an execution waits for, in one line
@@ -76,7 +88,8 @@ class Audience:
 
 
 class JsonView:
-    """Every event and frame as one line, and at last one object with the outcome; sentences go to stderr."""
+    """Every event and frame as one line, and at last one object with the outcome; sentences go to stderr, and so does
+    what tools print."""
 
     def begin(self, state: Execution) -> None: ...
 
@@ -193,7 +206,7 @@ def closing_lines(result: Mapping[str, Any]) -> list[str]:
     """The outcome for people, and what to type next."""
     result = tame(dict(result))
     identity, status = result["id"], result["status"]
-    lines = [f"{status_word(status)}{_how_far(result)}: {result['title'] or result['name']} ({identity})"]
+    lines = [f"{status_word(status)}{_how_far(result)}: {one_line(result['title'] or result['name'])} ({identity})"]
     match status:
         case "completed":
             if result["output"] is not None:
@@ -230,6 +243,7 @@ def view_for(as_json: bool, *, follows: bool = False) -> View:
     from holdfast.cli.text import is_terminal
 
     if as_json:
+        keep_stdout_for_answers()
         return JsonView()
     if is_terminal():
         from holdfast.cli.live import LiveView

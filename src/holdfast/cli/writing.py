@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import candidates
 from holdfast.cli.options import AsJson, Replace, check_new
 from holdfast.cli.place import bare_engine, enter_folder, settings_of, wait_for
-from holdfast.cli.text import count, json_line
+from holdfast.cli.text import aside, count, json_line
 from holdfast.core.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.core.plan import Plan
     from holdfast.settings import Settings
+
+
+LEFT_OUT_SHOWN = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +62,8 @@ def check(
 ) -> int:
     """Check plans: every mistake at once, with file, line and place.
 
-    A file that is named is a plan. In folders, a plan is a YAML or JSON file with a list of steps that say what to do.
+    A file that is named is a plan. In folders, a plan is a YAML or JSON file with a list of steps that say what to do,
+    or with the schema's comment; other files are named and left out.
     Warnings name what is probably not meant and what this machine lacks. Exit codes: 0 in order, 1 mistakes (with
     --strict also warnings), 2 nothing to check.
 
@@ -75,18 +80,31 @@ def check(
     fails = bool(errors or (strict and warnings))
     if as_json:
         findings = [finding._asdict() for finding in checked.findings]
-        print(json_line({"ok": not fails, "files": checked.files, "findings": findings}))
+        told = {"ok": not fails, "files": checked.files, "findings": findings, "left_out": checked.left_out}
+        print(json_line(told))
     else:
         for finding in checked.findings:
             print(finding)
         print(f"{count(checked.files, 'plan')}: {count(errors, 'mistake')}, {count(warnings, 'warning')}")
+        if checked.left_out:
+            more = len(checked.left_out) - LEFT_OUT_SHOWN
+            names = ", ".join(checked.left_out[:LEFT_OUT_SHOWN]) + (f" and {more} more" if more > 0 else "")
+            aside(f"no plans, and not checked: {names}; name a file to check it all the same", as_json)
     return 1 if fails else 0
 
 
 def graph(
     context: typer.Context,
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan file, or the id of an execution of a plan.")],
+    plan: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN",
+            help="A plan file, or the id of an execution of a plan.",
+            autocompletion=candidates.plans_and_ids,
+        ),
+    ],
     mermaid: Annotated[bool, typer.Option("--mermaid", help="As Mermaid text, for a page.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Draw a plan as a tree, or an execution of one with the status of each step.
 
@@ -95,7 +113,7 @@ def graph(
       holdfast graph report.yaml
       holdfast graph @last --mermaid
     """
-    from holdfast.cli.drawing import mermaid_lines, tree_lines
+    from holdfast.cli.drawing import mermaid_lines, tree_lines, wired
     from holdfast.programs.documents import PLAN_ENDINGS
 
     settings = settings_of(context)
@@ -104,6 +122,10 @@ def graph(
         found = _plan_in_file(settings, plan)
     else:
         found, statuses = wait_for(_plan_of_execution(settings, plan))
+    if as_json:
+        text = "\n".join(mermaid_lines(found, statuses)) if mermaid else None
+        print(json_line({**wired(found, statuses), **({"mermaid": text} if text else {})}))
+        return 0
     draw = mermaid_lines if mermaid else tree_lines
     print("\n".join(draw(found, statuses)))
     return 0

@@ -449,8 +449,12 @@ _RULES: dict[Verb, Callable[[Execution, Arguments, str, int], Ruling]] = {
 
 
 def encode_arguments(**values: Any) -> Raw:
-    """The arguments of a command as they travel."""
+    """The arguments of a command as they travel. What a driver could not read is refused here, to whoever gives it."""
     try:
-        return Raw(msgspec.json.encode(Arguments(**values)))
+        encoded = msgspec.json.encode(Arguments(**values))
+        msgspec.json.decode(encoded, type=Arguments)
     except UnicodeEncodeError:
         raise InputInvalid("a command holds half of a surrogate pair, which cannot be stored") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+        raise InputInvalid(f"the arguments of a command do not fit: {error}") from None
+    return Raw(encoded)

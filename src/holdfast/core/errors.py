@@ -100,7 +100,9 @@ class Refused(UsageError):
 class ResumeMismatch(UsageError):
     """The world changed since this execution was recorded."""
 
-    def __init__(self, differences: Sequence[str], home: str = "", *, imported: bool = False) -> None:
+    def __init__(
+        self, differences: Sequence[str], home: str = "", *, imported: bool = False, only_folder: bool = False
+    ) -> None:
         """`home`: the folder it was started in, if that is another one, still there, and no other copy's."""
         self.differences = list(differences)
         lines = ["this execution was recorded under other circumstances:", *(f"  {line}" for line in differences)]
@@ -108,16 +110,19 @@ class ResumeMismatch(UsageError):
             lines.append(f"it can go on where it was started, with -C {home}")
         if imported:
             lines.append("it was imported, and where it was started the original may go on: resume only one of the two")
-        super().__init__("\n".join([*lines, "put them back, or resume with --force to go on regardless"]))
+        accept = "--other-folder" if only_folder else "--force"
+        super().__init__("\n".join([*lines, f"put them back, or resume with {accept} to go on regardless"]))
 
 
 class ImportMismatch(UsageError):
     """The world is another one than the execution was recorded in."""
 
-    def __init__(self, differences: Sequence[str]) -> None:
+    def __init__(self, differences: Sequence[str], *, only_folder: bool = False) -> None:
+        """`only_folder`: nothing else is another one, and that can be accepted by itself."""
         self.differences = list(differences)
         lines = ["this execution was recorded under other circumstances:", *(f"  {line}" for line in differences)]
-        super().__init__("\n".join([*lines, "nothing was changed; put them right, or import it with --force"]))
+        accept = "--other-folder" if only_folder else "--force"
+        super().__init__("\n".join([*lines, f"nothing was changed; put them right, or import it with {accept}"]))
 
 
 class Divergence(UsageError):

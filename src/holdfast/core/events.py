@@ -129,6 +129,7 @@ class TaskCreated(Event, frozen=True, gc=False, tag="task:created"):
     parallel: int = 0  # tool calls at once in this execution; 0: as many as the settings allow
     fresh: bool = False  # nothing is answered from the cache
     resources_total: Resources | None = None  # of the machine, for the commands of all its steps together
+    by: str = ""  # who handed it in, which need not be whom it belongs to; a child's parent did
 
 
 class TaskStarted(Event, frozen=True, gc=False, tag="task:started"):
@@ -290,6 +291,7 @@ class StepInDoubt(Event, frozen=True, gc=False, tag="step:in_doubt"):
     why: str
     attempt: int = 1
     spent_micros: int | None = None
+    call_key: str = ""  # of a doubt that was copied: the key it was called with there
 
 
 class StepNoted(Event, frozen=True, gc=False, tag="step:noted"):
@@ -298,6 +300,8 @@ class StepNoted(Event, frozen=True, gc=False, tag="step:noted"):
     path: str
     data: Raw
     attempt: int = 1
+    tool: str = ""  # of a note that was copied: who noted it there, and the key it was called with
+    call_key: str = ""
 
 
 class StepLogged(Event, frozen=True, gc=False, tag="step:logged"):

@@ -57,16 +57,27 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     cached: bool = False
     by: str = ""
     notes: ev.MaybeRaw = UNSET
+    noted_by: str = ""  # the tool whose notes they are
+    call_key: str = ""  # the idempotency key, if it goes on from another execution's step; else it is made of its path
     total: int = 0  # children of a container: expected, and ended so far
     ended: int = 0
     retries: int = 0
     rate_limit_waits: int = 0
+    doubts: int = 0  # attempts in a row of which nobody knows what became; more of them than `attempts` keeps
     fallback: int = 0
     reduced: bool = False
     refreshed: bool = False
     diverged: bool = False
     used: Usage | None = None  # of the machine, by all attempts together
     secrets: tuple[str, ...] = ()
+
+
+class Carried(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a step that is still to come had noted in the execution this one was made from."""
+
+    tool: str
+    call_key: str
+    notes: Raw
 
 
 class Asked(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -119,6 +130,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     total: int = 0
     ended: int = 0
     steps: dict[str, Step] = {}
+    carried: dict[str, Carried] = {}  # by path, until the step begins
     open_steps: set[str] = set()  # paths that are not ended: what a crash leaves to settle
     requests: dict[str, Asked] = {}
     sticky: set[str] = set()  # tools approved for the rest of this execution
@@ -127,6 +139,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     extensions: list[Raw] = []
     spend: Spend = msgspec.field(default_factory=Spend)
     recoveries: int = 0
+    is_shaky: bool = False  # its driver died, and no step has come to an end since
     accepted: tuple[str, ...] = ()  # differences a person resumed it in spite of
     checkpoint: ev.CheckpointSaved | None = None  # the newest one that was saved
     snapshot_seq: int = 0  # where its newest snapshot stands; the only thing here that no event says
@@ -146,6 +159,11 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def running_steps(self) -> list[Step]:
         return [step for path in sorted(self.open_steps) if (step := self.steps[path]).status == "running"]
+
+
+def call_key(execution_id: str, path: str) -> str:
+    """The idempotency key of a step: one for all its attempts, and no other's."""
+    return f"{execution_id}:{path}"
 
 
 def steps_ended(state: Execution) -> int:

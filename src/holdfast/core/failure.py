@@ -6,11 +6,11 @@ A `once` step is the careful case: only a failure known to be without effect is 
 
 from __future__ import annotations
 
-import errno
 from typing import Literal
 
 import msgspec
 
+from holdfast.core.causes import category_of, is_open, never_reached
 from holdfast.core.errors import StepFailed, ToolError
 from holdfast.core.policy import (
     RATE_LIMIT_WAIT_S,
@@ -73,11 +73,12 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 Decision = RetryLater | RunReduced | RefreshAndRetry | FallBack | Doubt | AskForCorrection | GiveUp
 
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
+def describe(error: BaseException, handled: BaseException | None = None) -> Failure:
+    """An exception as data. Tools that know better raise a `ToolError`.
 
-def describe(error: BaseException) -> Failure:
-    """An exception as data. Tools that know better raise a `ToolError`."""
+    `handled` is what was being handled already when the tool was called: no part of what happened to it.
+    """
     lines = (" ".join(line.split()) for line in str(error).splitlines())
     message = "\n".join(filter(None, lines)) or type(error).__name__
     if isinstance(error, LookupError) or not isinstance(error, Exception):
@@ -96,35 +97,13 @@ def describe(error: BaseException) -> Failure:
             happened="nothing" if error.without_effect else known,
             retry_after_s=error.retry_after_s,
         )
-    category = _categorise(error)
-    happened: Happened = "known"
-    if isinstance(error, ConnectionRefusedError):
-        happened = "nothing"
-    elif category in ("transient", "timeout", "unknown"):
-        happened = "unknown"
-    return Failure(category=category, message=message, error=type(error).__name__, happened=happened)
-
-
-def _categorise(error: BaseException) -> Category:
-    match error:
-        case TimeoutError():
-            return "timeout"
-        case ConnectionError():
-            return "transient"
-        case PermissionError():
-            return "permission"
-        case MemoryError():
-            return "resource"
-        case FileNotFoundError() | NotADirectoryError() | IsADirectoryError() | ImportError():
-            return "configuration"
-        case OSError() if error.errno in _DISK:
-            return "resource"
-        case OSError():
-            return "transient"
-        case Exception():
-            return "logic"
-        case _:
-            return "unknown"
+    happened: Happened = "unknown" if is_open(error, handled) else "known"
+    return Failure(
+        category=category_of(error, handled),
+        message=message,
+        error=type(error).__name__,
+        happened="nothing" if never_reached(error, handled) else happened,
+    )
 
 
 class Tally(msgspec.Struct, kw_only=True):
@@ -182,7 +161,7 @@ def _again(failure: Failure, means: Means, tally: Tally, jitter: float, may_repe
             wait_s = failure.retry_after_s if failure.retry_after_s is not None else RATE_LIMIT_WAIT_S
             return RetryLater(min(max(0.0, wait_s), RETRY_AFTER_S_MAX))
         case "transient" | "timeout":
-            return _backoff(written or Retry(), tally, jitter)
+            return _not_before(failure.retry_after_s, _backoff(written or Retry(), tally, jitter))
         case "resource" if means.can_reduce and not tally.reduced:
             return RunReduced()
         case "permission" if means.can_refresh and not tally.refreshed:
@@ -202,3 +181,10 @@ def _backoff(retry: Retry, tally: Tally, jitter: float) -> RetryLater | None:
     except OverflowError:
         full = retry.max_s
     return RetryLater(full / 2 + full / 2 * jitter)
+
+
+def _not_before(retry_after_s: float | None, decision: RetryLater | None) -> RetryLater | None:
+    """Whoever could not answer may still have said when to come back."""
+    if decision is None or retry_after_s is None:
+        return decision
+    return RetryLater(max(decision.delay_s, min(retry_after_s, RETRY_AFTER_S_MAX)))

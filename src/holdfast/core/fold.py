@@ -13,7 +13,17 @@ from msgspec import UNSET
 from holdfast.core import events as ev
 from holdfast.core import fold_budget
 from holdfast.core.errors import StoreCorrupted
-from holdfast.core.execution import ATTEMPTS_KEPT, Asked, Attempt, Child, Execution, Received, Step, parent_of
+from holdfast.core.execution import (
+    ATTEMPTS_KEPT,
+    Asked,
+    Attempt,
+    Carried,
+    Child,
+    Execution,
+    Received,
+    Step,
+    parent_of,
+)
 from holdfast.core.failure import Failure
 from holdfast.core.lifecycle import STEP_MOVES, TASK_MOVES
 
@@ -58,6 +68,7 @@ def _end_step(state: Execution, step: Step, at: int) -> None:
     step.due_at = None
     step.arguments = UNSET
     state.open_steps.discard(step.path)
+    state.is_shaky = False
     if step.request_id:
         state.requests.pop(step.request_id, None)
         step.request_id = ""
@@ -68,11 +79,15 @@ def _end_step(state: Execution, step: Step, at: int) -> None:
         container.ended += 1
 
 
+_UNKNOWN = ("unknown", "lost")  # outcomes that leave open whether it happened
+
+
 def _end_attempt(step: Step, event: Any, outcome: str, failure: Failure | None = None) -> None:
     if not step.attempts or step.attempts[-1].outcome:
         return
     attempt = step.attempts[-1]
     attempt.outcome = outcome
+    step.doubts = step.doubts + 1 if outcome in _UNKNOWN else 0
     attempt.ended_at = event.at
     attempt.duration_us = getattr(event, "duration_us", 0)
     if (used := getattr(event, "used", None)) is not None:
@@ -103,6 +118,7 @@ def _started(state: Execution, event: ev.TaskStarted) -> None:
 
 def _recovered(state: Execution, event: ev.TaskRecovered) -> None:
     state.recoveries += 1
+    state.is_shaky = True
 
 
 def _waiting(state: Execution, event: ev.TaskWaiting) -> None:
@@ -163,6 +179,7 @@ def _step_started(state: Execution, event: ev.StepStarted) -> None:
     step = _step(state, event.path, "step:started")
     if step.attempts and not step.attempts[-1].outcome:
         step.attempts[-1].outcome = "lost"  # its driver died before it could say
+        step.doubts += 1
     step.tool, step.kind, step.effect = event.tool, event.kind, event.effect
     step.digest, step.arguments = event.digest, event.arguments
     step.attempt, step.total, step.title = event.attempt, event.total, event.title
@@ -171,6 +188,8 @@ def _step_started(state: Execution, event: ev.StepStarted) -> None:
     step.due_at = None
     step.reason = ""
     step.started_at = event.at
+    if state.carried and (carried := state.carried.pop(event.path, None)) is not None and carried.tool == event.tool:
+        step.notes, step.noted_by, step.call_key = carried.notes, carried.tool, carried.call_key
     state.open_steps.add(event.path)
     if event.reserved_micros or state.spend.reserved:
         fold_budget.reserved(state, event)
@@ -272,10 +291,16 @@ def _step_in_doubt(state: Execution, event: ev.StepInDoubt) -> None:
     if event.spent_micros is not None or state.spend.reserved:
         fold_budget.settled(state, event)
     step.reason = event.why
+    step.call_key = event.call_key or step.call_key
 
 
 def _step_noted(state: Execution, event: ev.StepNoted) -> None:
-    _known_step(state, event.path, "step:noted").notes = event.data
+    if event.tool and event.path not in state.steps:
+        state.carried[event.path] = Carried(event.tool, event.call_key, event.data)
+        return
+    step = _known_step(state, event.path, "step:noted")
+    step.notes, step.noted_by = event.data, event.tool or step.tool
+    step.call_key = event.call_key or step.call_key
 
 
 def _step_logged(state: Execution, event: ev.StepLogged) -> None:

@@ -14,9 +14,10 @@ import msgspec
 from holdfast.core.errors import ToolError, Transient
 from holdfast.core.policy import HOOK_TIMEOUT_S, STEP_TIMEOUT_S
 from holdfast.core.secrets import put_in
+from holdfast.engine.deaf import Ignored, leavable
 from holdfast.tools.call import Call, DidNotHappen, Happened
+from holdfast.tools.cut import NeverBegan, StillRunning
 from holdfast.tools.masks import masks
-from holdfast.tools.threads import NeverBegan, StillRunning
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
 
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 
 LATE_SEEN_S = 0.25  # a busy loop sees a timer late; more than this is a loop that stood still
 LATE_S = 1.0  # how long an attempt whose time is up may take to say how it ended
+IN_LINE_S_MAX = STEP_TIMEOUT_S  # how long a call waits for a thread; that counts besides its own time
+GRACE_PART = 0.9  # of what an interrupted execution has: its steps must be through before it is
+
+
+class NeverCalled(Transient):
+    """It waited for its turn and never began: that says nothing about the tool."""
+
+    without_effect = True
 
 
 class CancelledInside(ToolError):
@@ -56,21 +65,24 @@ class Patience(NamedTuple):
 
     async def wait(self, loop: asyncio.AbstractEventLoop, work: asyncio.Task[Any], call: Call) -> str:
         """Until it has ended ("") or one of the limits is over: "time" or "idle"."""
-        if self.idle_s is None:
-            await asyncio.wait({work}, timeout=self.timeout_s)
-            return "time"
-        until = loop.time() + self.timeout_s
-        signs, silent_since = call.signs, loop.time()
+        began = heard = loop.time()
+        signs, waited_s = call.signs, 0.0
+        look_s = self.timeout_s
+        if self.idle_s is not None:
+            # Looked at ten times within the limit: words come from any thread, and are not worth a timer each.
+            look_s = max(self.idle_s / 10, 0.001)
+        await asyncio.wait({work}, timeout=min(look_s, self.timeout_s))
         while not work.done():
             now = loop.time()
-            if call.signs != signs:
-                signs, silent_since = call.signs, now
-            if now >= until:
+            in_line_s = min(call.waited_s(now), IN_LINE_S_MAX)  # whoever waits for a thread has not begun
+            if call.signs != signs or in_line_s != waited_s:
+                signs, waited_s, heard = call.signs, in_line_s, now
+            left_s = began + in_line_s + self.timeout_s - now
+            if left_s <= 0:
                 return "time"
-            if now >= silent_since + self.idle_s:
+            if self.idle_s is not None and now >= heard + self.idle_s:
                 return "idle"
-            # Looked at ten times within the limit: words come from any thread, and are not worth a timer each.
-            await asyncio.wait({work}, timeout=min(until - now, max(self.idle_s / 10, 0.001)))
+            await asyncio.wait({work}, timeout=min(look_s, left_s))
         return ""
 
 
@@ -79,8 +91,8 @@ async def invoke(
 ) -> bytes:
     """The tool's output as JSON bytes. Raises whatever the tool raises, and TimeoutError when its time is up.
 
-    With a time limit of its own a tool runs in a task of its own, so that one that ignores its cancellation can be left
-    behind. The general limit is only looked at now and then, which costs next to nothing.
+    With a time limit of its own a tool runs in a task of its own; without, in that of its step, until it ignores its
+    cancellation (deaf.py). The general limit is only looked at now and then, which costs next to nothing.
     """
     given = cast("dict[str, Any]", msgspec.json.decode(arguments))
     if call.secrets:
@@ -93,15 +105,21 @@ async def invoke(
         )
     deadlines = run.services.deadlines
     before = deadlines.set(task, run.loop, STEP_TIMEOUT_S)
+
+    def grace_s() -> float | None:
+        if deadlines.is_over(task):
+            return LATE_S
+        return _grace_s(run) if run.cause is not None else None
+
     try:
-        value = await tool.invoke(validated, call)
+        value = await leavable(tool.invoke(validated, call), grace_s)
     except asyncio.CancelledError as error:
         if deadlines.clear(task, before) and task.uncancel() == 0:
             value = await _late(run, call, error, LATE_S, _too_long(tool, STEP_TIMEOUT_S))
         elif task.cancelling() == 0:
             raise CancelledInside(f"{tool.name} cancelled itself") from None
         else:
-            late = await _late(run, call, error, run.services.limits.interrupt_grace_s * 0.9, error)
+            late = await _late(run, call, error, _grace_s(run), error)
             raise AnsweredLate(_output(tool, late)) from None
     except BaseException as error:
         if deadlines.clear(task, before):
@@ -115,6 +133,11 @@ async def invoke(
         if deadlines.clear(task, before):
             task.uncancel()  # it ignored that its time was up, and answered after all
     return _output(tool, value)
+
+
+def _grace_s(run: Driver) -> float:
+    """How long an attempt that is cut off may take to tidy up."""
+    return run.services.limits.interrupt_grace_s * GRACE_PART
 
 
 async def _with_secrets(run: Driver, given: dict[str, Any], call: Call) -> dict[str, Any]:
@@ -141,10 +164,11 @@ async def _in_own_task(
     try:
         over = await patience.wait(run.loop, inner, call)
     except asyncio.CancelledError as error:
-        late = await _stopped(run, call, inner, run.services.limits.interrupt_grace_s * 0.9, error)
+        late = await _stopped(run, call, inner, _grace_s(run), error)
         raise AnsweredLate(_output(tool, late)) from None
     if inner.done():
-        _warn_if_blocked(tool, call, run.loop.time() - began, patience.timeout_s)
+        ended = run.loop.time()
+        _warn_if_blocked(tool, call, ended - began - call.waited_s(ended), patience.timeout_s)
         if inner.cancelled():
             raise CancelledInside(f"{tool.name} cancelled itself")
         return inner.result()
@@ -170,8 +194,7 @@ async def _stopped(run: Driver, call: Call, inner: asyncio.Task[Any], grace_s: f
     inner.cancel()
     await _given_time(inner, grace_s, isinstance(otherwise, asyncio.CancelledError))
     if not inner.done():
-        run.services.leave_behind(inner)
-        run.services.lives_on(call.key, inner)
+        _leave_behind(run, call, inner)
         raise otherwise
     try:
         return inner.result()
@@ -185,6 +208,11 @@ async def _stopped(run: Driver, call: Call, inner: asyncio.Task[Any], grace_s: f
         raise Overran(str(error) or str(otherwise)) from error
 
 
+def _leave_behind(run: Driver, call: Call, task: asyncio.Task[Any]) -> None:
+    run.services.leave_behind(task)
+    run.services.lives_on(call.key, task)
+
+
 def _had_no_effect(error: BaseException) -> bool:
     return isinstance(error, ToolError) and error.without_effect
 
@@ -192,11 +220,13 @@ def _had_no_effect(error: BaseException) -> bool:
 async def _late(
     run: Driver, call: Call, error: asyncio.CancelledError, grace_s: float, otherwise: BaseException
 ) -> Any:
-    """What became of a call in a thread, which cannot be cancelled: nothing, an answer, or still unknown."""
+    """What became of a call that was not simply cancelled: nothing, an answer, or still unknown."""
     if isinstance(error, NeverBegan):
         if isinstance(otherwise, asyncio.CancelledError):
             raise error
-        raise Transient("it waited for its turn and never began", without_effect=True)
+        raise NeverCalled("it waited for its turn and never began")
+    if isinstance(error, Ignored):
+        _leave_behind(run, call, error.task)
     if isinstance(error, StillRunning):
         await _given_time(error.future, grace_s, isinstance(otherwise, asyncio.CancelledError))
         if error.future.done():

@@ -22,6 +22,7 @@ from holdfast.tools.pace import Line
 State = Literal["closed", "open", "half_open"]
 
 TRIPS = frozenset({"transient", "timeout"})
+NEVER_SEEN = frozenset({"InvalidCall", "NeverCalled"})  # errors of calls that the tool has not seen
 _WINDOW = (1 << BREAKER_WINDOW) - 1
 _FAILURES_MAX = round(BREAKER_WINDOW * BREAKER_SHARE)
 _JITTER = 0.1  # of the rest, so that several processes do not all try at the same moment
@@ -103,7 +104,7 @@ class Breaker:
             self._close()
 
     def failed(self, call: object, failure: Failure) -> None:
-        if failure.category not in TRIPS:
+        if failure.category not in TRIPS or failure.error in NEVER_SEEN:
             if self._probe is call:
                 self._verdict_on_answer(call, failure)
         elif self._probe is call:
@@ -121,8 +122,8 @@ class Breaker:
             self.give_back()
 
     def _verdict_on_answer(self, call: object, failure: Failure) -> None:
-        """The tool answered the probe, if with a no. Arguments that it never saw say nothing about it."""
-        if failure.error == "InvalidCall":
+        """The tool answered the probe, if with a no. A call that it never saw says nothing about it."""
+        if failure.error in NEVER_SEEN:
             self.nothing_heard(call)
         else:
             self._close()

@@ -1,4 +1,4 @@
-"""Executions that are carried around: gathered into a bundle, saved as a checkpoint, restored from a file.
+"""Executions that come from elsewhere: restored from a file that gathering.py made.
 
 A restored execution is the same one, under its own id and with its own history. What cannot be seen from here is
 whether the original goes on elsewhere; so nobody drives it before a person says so.
@@ -15,110 +15,41 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.commands import Command, internal_id
-from holdfast.core.errors import BundleInvalid, ImportMismatch, NotFound, Refused, StoreCorrupted, UsageError
-from holdfast.core.execution import Execution, steps_ended
+from holdfast.core.errors import BundleInvalid, ImportMismatch, Refused, UsageError
+from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine.compat import differences
+from holdfast.engine.catching_up import Additions, Gap, catch_up, compare
+from holdfast.engine.compat import differences, is_of_folder, unaccepted
 from holdfast.engine.family import end_of_child, pass_down
-from holdfast.engine.forks import is_retry, kept_events
+from holdfast.engine.forks import kept_events
 from holdfast.engine.services import Services
 from holdfast.engine.wire import planned_steps, wire_state
-from holdfast.journal import checkpoints
-from holdfast.journal.blobs import fetch_blob, large_values
-from holdfast.journal.bundle import BUNDLE_BYTES_MAX, EXECUTIONS_MAX, Bundle, Carried, open_rows, wanted_blobs, write
+from holdfast.journal.blobs import large_values
+from holdfast.journal.bundle import BUNDLE_BYTES_MAX, Bundle, Carried
 from holdfast.journal.bundle_read import read
-from holdfast.journal.codec import CHAIN_START, decode, verify
+from holdfast.journal.codec import decode
 from holdfast.journal.log import head_of, read_state
-from holdfast.journal.store import Head, NewExecution, Store
+from holdfast.journal.store import NewExecution, Store
 
 HELD = "it was imported, and the original may still run elsewhere"
-
-
-# ---- taking along ------------------------------------------------------------------------------------------------
-
-
-async def gather(store: Store, execution_id: str, through: int = 0) -> Bundle:
-    """An execution up to event `through` (0: all that is durable), its descendants and their large values.
-
-    Children are read after their parent, and so may know more than it does; what they tell it is told again by whoever
-    restores them.
-    """
-    executions = [await _carry(store, execution_id, through)]
-    await _check_origin(store, executions[0].state)
-    for carried in executions:  # grows while it is walked
-        for child in carried.state.children.values():
-            if len(executions) >= EXECUTIONS_MAX:
-                raise Refused(
-                    f"execution {execution_id} has more than {EXECUTIONS_MAX - 1:,} descendants, which do not fit into "
-                    "one file; export its children one by one"
-                )
-            try:
-                executions.append(await _carry(store, child.id))
-            except NotFound:
-                if child.status not in ENDS:  # an end that is known needs nothing more of the child
-                    raise
-    wanted: dict[str, ev.Blob] = {}
-    for carried in executions:
-        wanted |= await asyncio.to_thread(wanted_blobs, carried.rows)
-    return Bundle(executions, {digest: await fetch_blob(store, blob) for digest, blob in wanted.items()})
-
-
-async def _check_origin(store: Store, state: Execution) -> None:
-    """A retry looks up what its origin's children had done when it comes to start its own; elsewhere it could not."""
-    origin = state.facts().forked_from
-    if origin is None or not is_retry(state) or state.is_ended:
-        return
-    try:
-        _, before, _ = await read_state(store, origin.id)
-    except NotFound:
-        return
-    unmatched = [path for path in before.children if path not in state.children and path not in state.steps]
-    if unmatched:
-        raise Refused(
-            f"execution {state.id} is a retry of {origin.id} and has still to start {unmatched[0]}, of which it would "
-            "keep what was done there; that cannot be carried: export it when it has come further, or make a backup"
-        )
-
-
-async def _carry(store: Store, execution_id: str, through: int = 0) -> Carried:
-    if through:
-        _, rows = await store.events(execution_id, 0, through)
-        return await asyncio.to_thread(open_rows, execution_id, rows)
-    _, state, end = await read_state(store, execution_id)  # with the help of a snapshot, if there is one
-    _, rows = await store.events(execution_id, 0, state.seq)
-    if await asyncio.to_thread(verify, rows, 0, CHAIN_START) != end:
-        raise StoreCorrupted(f"execution {execution_id}: its events are not those that its snapshot was made of")
-    return Carried(rows, state)
-
-
-async def save(services: Services, execution_id: str, through: int = 0) -> ev.CheckpointSaved:
-    """Write a checkpoint, and return the event that says so once somebody journals it."""
-    folder = services.data_folder
-    if folder is None:
-        raise Refused("this engine has no folder to save checkpoints in; export the execution instead")
-    bundle = await gather(services.store, execution_id, through)
-    state = bundle.root.state
-
-    def write_it() -> checkpoints.Saved:
-        return checkpoints.save(folder, state.id, state.seq, write(bundle, services.version))
-
-    saved = await asyncio.to_thread(write_it)
-    return ev.CheckpointSaved(
-        at=state.last_at, file=str(saved.path), through=state.seq, bytes=saved.bytes, ended=steps_ended(state)
-    )
+EXPORTED = "it was exported, and goes on elsewhere"
 
 
 # ---- bringing back -----------------------------------------------------------------------------------------------
 
 
 class Restored(NamedTuple):
-    """`differences` were accepted with force, and will be asked about once more when it is resumed."""
+    """`differences` were accepted, and will be asked about once more when it is resumed.
+
+    `continued` is what was here already, and to which `added` events were added that it has had elsewhere.
+    """
 
     id: str
-    outcome: Literal["imported", "unchanged"]
+    outcome: Literal["imported", "continued", "unchanged"]
     status: str
     executions: int
     differences: tuple[str, ...] = ()
+    added: int = 0
 
 
 async def read_bundle(source: str | Path | bytes) -> Bundle:
@@ -162,23 +93,39 @@ def _read_file(path: Path) -> Bundle:
 
 
 async def restore(
-    services: Services, bundle: Bundle, is_dead: Callable[[str], bool], *, force: bool = False
+    services: Services,
+    bundle: Bundle,
+    is_dead: Callable[[str], bool],
+    *,
+    force: bool = False,
+    other_folder: bool = False,
 ) -> Restored:
-    """Write the executions of a bundle into the journal, all or none; those that have not ended are held."""
+    """Write the executions of a bundle into the journal, all or none; those that have not ended are held.
+
+    What is here already is only ever added to.
+    """
     state = bundle.root.state
-    here = await _head(services.store, state.id)
-    if here is not None:
-        await _check_same(services.store, here, bundle.root, is_dead)
-        return Restored(state.id, "unchanged", here.status, len(bundle.executions))
+    gap = await compare(services.store, bundle, is_dead)
+    if gap is not None and not gap.behind:
+        return Restored(state.id, "unchanged", state.status, len(bundle.executions))
     found = unmet(services, [carried.state for carried in bundle.executions])
-    if found and not force:
-        raise ImportMismatch(found)
-    new, *others = await asyncio.to_thread(_news, bundle)
+    check_accepted(found, force=force, other_folder=other_folder)
+    if gap is not None:
+        creates = await asyncio.to_thread(_news, bundle, gap.missing)
+        await catch_up(services, bundle, gap, Additions(creates, _unheard(bundle, gap)), is_dead, HELD)
+        return Restored(state.id, "continued", state.status, len(bundle.executions), tuple(found), gap.events)
+    new, *others = await asyncio.to_thread(_news, bundle, bundle.executions)
     new.family = tuple(others)
     written = await services.writer.write(new)
     if not written.ok:
         raise Refused(await _clash(services.store, bundle, written.existing))
     return Restored(state.id, "imported", state.status, len(bundle.executions), tuple(found))
+
+
+def check_accepted(found: Sequence[str], *, force: bool, other_folder: bool) -> None:
+    """Raises ImportMismatch with what a person has still to accept."""
+    if left := unaccepted(found, force=force, other_folder=other_folder):
+        raise ImportMismatch(left, only_folder=all(map(is_of_folder, left)))
 
 
 def unmet(services: Services, states: Sequence[Execution]) -> list[str]:
@@ -202,8 +149,8 @@ def _program(services: Services, state: Execution) -> list[str]:
     return []
 
 
-def _news(bundle: Bundle) -> list[NewExecution]:
-    return [_new(bundle, carried) for carried in bundle.executions]
+def _news(bundle: Bundle, executions: Sequence[Carried]) -> list[NewExecution]:
+    return [_new(bundle, carried) for carried in executions]
 
 
 def _new(bundle: Bundle, carried: Carried) -> NewExecution:
@@ -213,15 +160,27 @@ def _new(bundle: Bundle, carried: Carried) -> NewExecution:
     return NewExecution(head=head, rows=carried.rows, blobs=bundle.blobs_of(carried), posts=posts)
 
 
+def _unheard(bundle: Bundle, gap: Gap) -> list[Command]:
+    """Of those that were here before: what was said among them there and not heard yet; and to a parent that stayed."""
+    here = [carried for carried in bundle.executions if carried not in gap.missing]
+    posts = [post for one in here for post in (*_untold_ends(bundle, one.state), *_stop_on_its_way(bundle, one.state))]
+    return [*posts, *(_end_of(bundle.root) if bundle.root.state.is_ended else ())]
+
+
+def _end_of(carried: Carried) -> list[Command]:
+    """What an execution that has ended tells its parent, if it has one."""
+    events = map(decode, reversed(carried.rows))
+    end = next(event for event in events if isinstance(event, ev.TaskCompleted | ev.TaskError | ev.TaskStopped))
+    return end_of_child(carried.state, end)
+
+
 def _untold_ends(bundle: Bundle, parent: Execution) -> tuple[Command, ...]:
     """What children told this parent that it had not read yet: the inbox does not travel, so it is told again."""
     waited_for = {child.id for child in parent.children.values() if child.status not in ENDS}
     posts: list[Command] = []
     for carried in bundle.executions:
         if carried.state.id in waited_for and carried.state.is_ended:
-            events = map(decode, reversed(carried.rows))
-            end = next(event for event in events if isinstance(event, ev.TaskCompleted | ev.TaskError | ev.TaskStopped))
-            posts.extend(end_of_child(carried.state, end))
+            posts.extend(_end_of(carried))
     return tuple(posts)
 
 
@@ -236,35 +195,6 @@ def _stop_on_its_way(bundle: Bundle, child: Execution) -> Sequence[Command]:
             stop = Command(id=internal_id(f"{parent.id}:end"), execution_id=parent.id, verb="stop", at=at, by=parent.by)
             return [command for command in pass_down(parent, stop) if command.execution_id == child.id]
     return ()
-
-
-async def _head(store: Store, execution_id: str) -> Head | None:
-    try:
-        return await store.head(execution_id)
-    except NotFound:
-        return None
-
-
-async def _check_same(store: Store, here: Head, carried: Carried, is_dead: Callable[[str], bool]) -> None:
-    """The execution is here already. History is never rewritten: only the very same one passes, and changes nothing."""
-    seq, digest = carried.state.seq, carried.rows[-1].digest
-    if here.driver and not is_dead(here.driver):
-        raise Refused(
-            f"execution {here.id} is here, and a process drives it now: the original runs; nothing was changed"
-        )
-    if here.seq == seq and here.digest == digest:
-        return
-    if here.seq > seq and (await store.events(here.id, seq, 0))[0] == digest:
-        raise Refused(
-            f"execution {here.id} is here, and further: it has {here.seq} events, the file has {seq}; "
-            f"nothing was changed{'' if here.ended_at else f'; go on with: holdfast resume {here.id}'}"
-        )
-    goes_on = here.seq < seq and carried.rows[here.seq - 1].digest == here.digest
-    way = "on" if goes_on else "another way"
-    raise Refused(
-        f"execution {here.id} is here with {here.seq} events, and the file has gone {way} to {seq}; nothing was "
-        "changed; to have both, import the file under a new id with --as-new"
-    )
 
 
 async def _clash(store: Store, bundle: Bundle, existing: str) -> str:
@@ -285,7 +215,7 @@ class Copy(NamedTuple):
     blobs: list[tuple[str, bytes]]
 
 
-def copy_of(services: Services, bundle: Bundle, *, force: bool = False) -> Copy:
+def copy_of(services: Services, bundle: Bundle, *, force: bool = False, other_folder: bool = False) -> Copy:
     """Its children stay behind, so it may not need them any more: they would be started anew."""
     state = bundle.root.state
     taken = {path for path, step in state.steps.items() if step.status == "completed"}
@@ -308,10 +238,8 @@ def copy_of(services: Services, bundle: Bundle, *, force: bool = False) -> Copy:
         forked_from=ev.ForkedFrom(id=state.id),
     )
     fresh = Execution(id="", status="queued", created=created)
-    found = unmet(services, [fresh])
-    if found and not force:
-        raise ImportMismatch(found)
-    copied = kept_events(events, now)
+    check_accepted(unmet(services, [fresh]), force=force, other_folder=other_folder)
+    copied = kept_events(events, state.id, now)
     wanted = {blob.digest for event in [created, *copied] for blob in large_values(event)}
     return Copy(created, copied, [(digest, bundle.blobs[digest]) for digest in sorted(wanted)])
 

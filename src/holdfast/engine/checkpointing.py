@@ -21,7 +21,7 @@ from holdfast.core import events as ev
 from holdfast.core.errors import HoldfastError
 from holdfast.core.execution import Execution, steps_ended
 from holdfast.core.policy import Checkpoints, Rest
-from holdfast.engine.carrying import save
+from holdfast.engine.gathering import save
 from holdfast.engine.services import Services
 from holdfast.journal.checkpoints import KEPT
 from holdfast.journal.log import Log, read_state

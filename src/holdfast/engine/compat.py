@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.core.events import TaskCreated
 from holdfast.core.execution import Execution
 from holdfast.engine.services import Services
+
+_ELSEWHERE = "it was started in "
 
 
 def differences(state: Execution, services: Services) -> list[str]:
@@ -24,15 +27,29 @@ def differences_of_place(state: Execution, services: Services) -> list[str]:
 
 
 def _version(created: TaskCreated, services: Services) -> list[str]:
-    recorded, ours = created.engine.split(".")[:1], services.version.split(".")[:1]
-    if created.engine and services.version and recorded != ours:
+    if created.engine and services.version and _release(created.engine) != _release(services.version):
         return [f"it was started by Holdfast {created.engine}, this is Holdfast {services.version}"]
     return []
 
 
+def _release(version: str) -> list[str]:
+    """What may change how things work: the first number, and the second, too, before there is a 1.0."""
+    parts = version.split(".")
+    return parts[:2] if parts[0] == "0" else parts[:1]
+
+
+def unaccepted(found: Sequence[str], *, force: bool, other_folder: bool) -> list[str]:
+    """What of these a person has still to accept: force is all of it, the folder is nearly always another elsewhere."""
+    return [] if force else [one for one in found if not (other_folder and is_of_folder(one))]
+
+
+def is_of_folder(sentence: str) -> bool:
+    return sentence.startswith(_ELSEWHERE)
+
+
 def _folder(created: TaskCreated, services: Services) -> list[str]:
     if created.folder and created.folder != str(services.folder):
-        return [f"it was started in {created.folder}, this is {services.folder}"]
+        return [f"{_ELSEWHERE}{created.folder}, this is {services.folder}"]
     return []
 
 

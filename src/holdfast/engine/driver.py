@@ -21,7 +21,7 @@ from holdfast.core.execution import Execution, Step
 from holdfast.core.failure import Failure, describe
 from holdfast.engine.budgeting import Purse
 from holdfast.engine.checkpointing import Checkpointing
-from holdfast.engine.family import apply_command, told_at_end
+from holdfast.engine.family import apply_command, ruling_on, told_at_end
 from holdfast.engine.guards import together_of
 from holdfast.engine.leftovers import running_attempts, told_as_lost
 from holdfast.engine.program import Program
@@ -48,6 +48,7 @@ class Driver:
         self._program = program
         self._task: asyncio.Task[None] | None = None
         self._stubborn = False
+        self.is_shaky = log.state.is_shaky
         self._over = asyncio.Event()
         self.finished = asyncio.Event()  # everything is let go of
         self._extended: list[asyncio.Future[None]] = []
@@ -85,37 +86,57 @@ class Driver:
                 await self._let_go()
 
     async def _run(self) -> None:
+        while await self._run_once():
+            pass
+
+    async def _run_once(self) -> bool:
+        """The program, and the end it comes to. True if it was given more to do before that was written."""
         try:
             output = await self._program.run(DriverSteps(self))
             if self.cause is not None:
-                return  # it came back after it had been let go of
-            await self._settle_strays()
-            await self.admit()
+                return False  # it came back after it had been let go of
+            if await self._is_given_more():
+                return True
             doubt = next((step for step in self.state.steps.values() if step.status == "in_doubt"), None)
             if doubt is not None:
                 raise StepFailed(doubt.path, _left_in_doubt(doubt))
             self._end(ev.TaskCompleted(at=self.now_us(), output=self.keep(masks.json(output))))
         except BaseException as error:
-            await self._ended_with(_innermost(error))
+            return await self._ended_with(_innermost(error))
+        return False
 
-    async def _ended_with(self, error: BaseException) -> None:
+    async def _ended_with(self, error: BaseException) -> bool:
         if self.cause is not None or isinstance(error, Suspended):
-            return  # it was put to sleep or cut; its driver knows why
+            return False  # it was put to sleep or cut; its driver knows why
         match error:
             case JournalError():
                 self._stop_for(error, "lost")
+                return False
             case StepFailed():
-                await self._fail(error.failure, error.path)
+                return await self._fail(error.failure, error.path)
             case asyncio.CancelledError():
-                await self._fail(Failure(category="logic", message="the program was cancelled from inside"), "")
+                return await self._fail(Failure(category="logic", message="the program was cancelled from inside"), "")
             case _:
-                await self._fail(describe(error), "")
+                return await self._fail(describe(error), "")
 
-    async def _fail(self, failure: Failure, path: str) -> None:
+    async def _fail(self, failure: Failure, path: str) -> bool:
         with suppress(Suspended):
-            await self._settle_strays()
-            await self.admit()
+            if await self._is_given_more():
+                return True
             self._end(ev.TaskError(at=self.now_us(), failure=masks.failure(failure), path=path))
+        return False
+
+    async def _is_given_more(self) -> bool:
+        """Come to rest after the program's last word; whether steps were added meanwhile, which only it can take.
+
+        Commands are applied until the end is written, and who was told so must not find his steps forgotten. Then the
+        program runs again, as after a crash, and the journal answers what it has done. All else that may come is kept
+        (events), counted (budgets, ends of children) or obeyed by `admit` (a pause), and gives nobody more to do.
+        """
+        known = len(self.state.extensions)
+        await self._settle_strays()
+        await self.admit()
+        return len(self.state.extensions) > known
 
     async def _settle_strays(self) -> None:
         """Steps that the program began and did not wait for must not go on behind its end.
@@ -271,6 +292,11 @@ class Driver:
         """Whether a step that wants to begin has to ask `admit` first."""
         return self.cause is not None or self.state.status != "running" or self.log.error is not None
 
+    def looks_shaky(self) -> bool:
+        """Whether its last driver died, and no step has come to an end on disk since."""
+        self.is_shaky = self.state.is_shaky or not self.log.is_durable()
+        return self.is_shaky
+
     # ---- commands -----------------------------------------------------------------------------------------------
 
     def deliver(self, commands: Sequence[Command]) -> None:
@@ -281,11 +307,15 @@ class Driver:
             if command.id in self._handled:
                 continue
             self._handled.add(command.id)
-            if command.verb in ("interrupt", "stop") and not self.state.is_ended:
+            if command.verb in ("interrupt", "stop") and self._will_cut(command):
                 self.cause = "cut"
                 self.errand(partial(self._cut, command))
             else:
                 self._apply(command)
+
+    def _will_cut(self, command: Command) -> bool:
+        """Ruled on before anything is cancelled: what is refused, or changes nothing, must not cut a step either."""
+        return ruling_on(self.services, self.state, command, self.now_us()).outcome == "applied"
 
     def _apply(self, command: Command) -> None:
         if not self.log.error:

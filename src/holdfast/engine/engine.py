@@ -27,10 +27,10 @@ from holdfast.core.errors import (
     StoreCorrupted,
 )
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine import carrying, inbox
+from holdfast.engine import carrying, gathering, inbox
 from holdfast.engine.carrying import Restored, differences_below
 from holdfast.engine.checkpointing import Owed
-from holdfast.engine.compat import differences, home_elsewhere
+from holdfast.engine.compat import differences, home_elsewhere, is_of_folder, unaccepted
 from holdfast.engine.driver import Driver
 from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, task_of
 from holdfast.engine.health import HealthWatch
@@ -270,23 +270,31 @@ class Engine:
             execution_id=execution_id,
             verb=verb,
             at=self.services.clock.now_us(),
-            by=by or _user(),
+            by=by or user(),
             arguments=encode_arguments(**arguments),
         )
 
-    async def resume(self, execution_id: str, *, by: str = "", why: str = "", force: bool = False) -> Answer:
-        """Validate, then go on: what was paused or interrupted is resumed, what nobody drives is driven here."""
+    async def resume(
+        self, execution_id: str, *, by: str = "", why: str = "", force: bool = False, other_folder: bool = False
+    ) -> Answer:
+        """Validate, then go on: what was paused or interrupted is resumed, what nobody drives is driven here.
+
+        `force` accepts whatever has changed since it was recorded, `other_folder` only that it is in another folder.
+        """
         _, state, _ = await open_state(self.services, execution_id)
         forced: tuple[str, ...] = ()
         if not state.is_ended:
             found = differences(state, self.services)
-            if found and not force:
+            if left := unaccepted(found, force=force, other_folder=other_folder):
                 head = await self.services.store.head(execution_id)
                 home = home_elsewhere(state, self.services) if head.held != carrying.HELD else ""
-                raise ResumeMismatch(found, home, imported=head.held == carrying.HELD)
-            forced = tuple(dict.fromkeys([*found, *await differences_below(self.services, state)])) if force else ()
+                imported = head.held == carrying.HELD
+                raise ResumeMismatch(left, home, imported=imported, only_folder=all(map(is_of_folder, left)))
+            if force or other_folder:
+                found += await differences_below(self.services, state)
+            forced = tuple(dict.fromkeys(found if force else filter(is_of_folder, found)))
             if not force:
-                await look(self.services, execution_id)
+                await look(self.services, execution_id, accepting=forced)
         answer = await self.command(execution_id, "resume", by=by, why=why, forced=forced)
         if answer.outcome != "refused":
             await let_go(self.services.store, execution_id)
@@ -337,6 +345,7 @@ class Engine:
             hold=False,
             parent=None,
             owner=by or created.owner,
+            by=by or user(),
             forked_from=ev.ForkedFrom(id=execution_id, at=at),
         )
         blobs = await blobs_of(self.services.store, [fresh, *copied])
@@ -353,28 +362,33 @@ class Engine:
 
     async def export(self, execution_id: str) -> bytes:
         """An execution as one portable JSON file, with its descendants: what is durable now."""
-        bundle = await carrying.gather(self.services.store, execution_id)
+        bundle = await gathering.gather(self.services.store, execution_id)
         return b"".join(await asyncio.to_thread(write, bundle, self.services.version))
 
     async def checkpoint(
         self, execution_id: str, *, by: str = "", command_id: str = ""
     ) -> tuple[ev.CheckpointSaved, Answer]:
         """Save it in the data folder, whoever drives it. The file is whole before the journal speaks of it."""
-        saved = await carrying.save(self.services, execution_id)
+        saved = await gathering.save(self.services, execution_id)
         said = Raw(msgspec.json.encode(saved))
         return saved, await self.command(execution_id, "checkpoint", by=by, command_id=command_id, data=said)
 
-    async def restore(self, source: str | Path | bytes, *, force: bool = False, as_new: bool = False) -> Restored:
+    async def restore(
+        self, source: str | Path | bytes, *, force: bool = False, other_folder: bool = False, as_new: bool = False
+    ) -> Restored:
         """Bring an exported execution into this journal: under its own id, or as a copy with a new one.
 
-        Nobody drives it before it is resumed. `force` takes it in though tools, folder or version are others.
+        Nobody drives it before it is resumed. `force` takes it in though tools, folder or version are others,
+        `other_folder` only though the folder is. What is here already is added to, if it is how the file begins.
         """
         bundle = await carrying.read_bundle(source)
         if not as_new:
-            restored = await carrying.restore(self.services, bundle, self._liveness.is_dead, force=force)
+            restored = await carrying.restore(
+                self.services, bundle, self._liveness.is_dead, force=force, other_folder=other_folder
+            )
             await inbox.Commander(self.services, self._liveness, self._keeper.drivers.get).tend_children(restored.id)
             return restored
-        copy = carrying.copy_of(self.services, bundle, force=force)
+        copy = carrying.copy_of(self.services, bundle, force=force, other_folder=other_folder)
         run = await self.submit(copy.created, copy.blobs, copy.copied)
         return Restored(run.id, "imported", "queued", 1)
 
@@ -436,7 +450,8 @@ class Engine:
         await self.services.store.close()
 
 
-def _user() -> str:
+def user() -> str:
+    """Who runs this process."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -15,13 +15,19 @@ from holdfast.engine.services import Services
 from holdfast.journal.log import Log
 
 
+def ruling_on(services: Services, state: Execution, command: Command, at: int) -> Ruling:
+    """What a command will do, by the rules and by what the programs and tools of this process know; nothing is done."""
+    ruling = rule(state, command, at)
+    objection = services.objection(state, ruling.events) if ruling.outcome == "applied" else ""
+    return Ruling(outcome="refused", text=objection) if objection else ruling
+
+
 def apply_command(services: Services, log: Log, command: Command, at: int, left: Attempts | None = None) -> Answer:
     """Rule on a command and journal events, answer and passing-down in one transaction.
 
     `left` is what ran when its driver took it up; where nobody drives, that is all that runs.
     """
-    objection = services.objection(log.state, command)
-    ruling = Ruling(outcome="refused", text=objection) if objection else rule(log.state, command, at)
+    ruling = ruling_on(services, log.state, command, at)
     seq = log.state.seq + len(ruling.events) if ruling.events else 0
     answer = Answer(command_id=command.id, outcome=ruling.outcome, text=ruling.text, seq=seq)
     # A parent that waits is not itself resumed, but a child that was paused or interrupted may be what it waits for.

@@ -1,6 +1,8 @@
 """A new execution from an old one: what was done before a step is copied, the rest is done anew.
 
-Fork and retry are the same: a fork stops copying at a named step, a retry at whatever did not complete.
+Fork and retry are the same: a fork stops copying at a named step, a retry at whatever did not complete. Of a step that
+may have happened, or happened in part, the doubt and the notes are copied, and the key it was called with: it is the
+same effect that is settled or gone on with, and whoever is asked about it must be asked by that name.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.errors import NotFound
-from holdfast.core.execution import Execution, parent_of
+from holdfast.core.execution import Execution, call_key, parent_of
 from holdfast.core.suggest import did_you_mean
 from holdfast.journal.blobs import fetch_blob, large_values
 from holdfast.journal.log import read_events, read_state
@@ -31,7 +33,7 @@ async def copied_events(
     assert isinstance(created, ev.TaskCreated)
     if at_step:
         events = _before(events, at_step)
-    return created, kept_events(events, now_us)
+    return created, kept_events(events, execution_id, now_us)
 
 
 async def inherited(
@@ -87,13 +89,15 @@ def _before(events: Sequence[ev.AnyEvent], at_step: str) -> list[ev.AnyEvent]:
     return list(events[: paths.index(at_step)])
 
 
-def kept_events(events: Sequence[ev.AnyEvent], now_us: int) -> list[ev.Event]:
-    """Completed steps with their last attempt, and the containers that were open around them, in order."""
+def kept_events(events: Sequence[ev.AnyEvent], execution_id: str, now_us: int) -> list[ev.Event]:
+    """Completed steps with their last attempt, and the containers that were open around them, in order; then what the
+    others had noted, and their doubts."""
     started = {event.path: event for event in events if isinstance(event, ev.StepStarted)}
     completed = {event.path: event for event in events if isinstance(event, ev.StepCompleted)}
     waiting = {event.path: event for event in events if isinstance(event, ev.StepWaiting)}
     done = {path for path in completed if not _has_undone_inside(path, started, completed)}
-    doubts = _doubts(events, started, now_us)
+    keys = _Keys(execution_id, events)
+    doubts = _doubts(events, started, keys, now_us)
     kept: list[ev.Event] = []
     opened: set[str] = set()
     for event in events:
@@ -106,11 +110,36 @@ def kept_events(events: Sequence[ev.AnyEvent], now_us: int) -> list[ev.Event]:
     for event in events:
         if isinstance(event, ev.StepCompleted) and event.path in done and event.path in opened:
             kept.append(_at(_without_event(event), now_us))
-    return [*_parents_last(kept), *doubts.values()]
+    return [*_parents_last(kept), *_notes(events, done, keys, now_us), *doubts.values()]
+
+
+class _Keys:
+    """The idempotency key of each step: its own, or the one that came along when its execution was made."""
+
+    def __init__(self, execution_id: str, events: Sequence[ev.AnyEvent]) -> None:
+        self._id = execution_id
+        copied = (event for event in events if isinstance(event, ev.StepNoted | ev.StepInDoubt))
+        self._copied = {event.path: event.call_key for event in copied if event.call_key}
+
+    def of(self, path: str) -> str:
+        return self._copied.get(path) or call_key(self._id, path)
+
+
+def _notes(events: Sequence[ev.AnyEvent], done: set[str], keys: _Keys, now_us: int) -> list[ev.StepNoted]:
+    """The last note of each step that is not done: what it had done by then must not be done again."""
+    tools: dict[str, str] = {}
+    last: dict[str, ev.StepNoted] = {}
+    for event in events:
+        if isinstance(event, ev.StepStarted):
+            tools[event.path] = event.tool
+        elif isinstance(event, ev.StepNoted) and event.path not in done:
+            tool, key = event.tool or tools[event.path], keys.of(event.path)
+            last[event.path] = msgspec.structs.replace(event, at=now_us, tool=tool, call_key=key)
+    return list(last.values())
 
 
 def _doubts(
-    events: Sequence[ev.AnyEvent], started: dict[str, ev.StepStarted], now_us: int
+    events: Sequence[ev.AnyEvent], started: dict[str, ev.StepStarted], keys: _Keys, now_us: int
 ) -> dict[str, ev.StepInDoubt]:
     """`once` steps that may have happened. A new execution is no reason to forget that: it settles them anew."""
     last: dict[str, ev.AnyEvent] = {}
@@ -130,9 +159,10 @@ def _doubts(
     doubts: dict[str, ev.StepInDoubt] = {}
     for path, event in last.items():
         if isinstance(event, ev.StepInDoubt):
-            doubts[path] = msgspec.structs.replace(event, at=now_us, spent_micros=None)
+            doubts[path] = msgspec.structs.replace(event, at=now_us, spent_micros=None, call_key=keys.of(path))
         elif isinstance(event, ev.StepStarted) and event.effect == "once" and event.kind in ("tool", "code"):
-            doubts[path] = ev.StepInDoubt(at=now_us, path=path, why=why, attempt=started[path].attempt)
+            attempt = started[path].attempt
+            doubts[path] = ev.StepInDoubt(at=now_us, path=path, why=why, attempt=attempt, call_key=keys.of(path))
     return doubts
 
 

@@ -72,13 +72,13 @@ class Keeper:
         self._stood_still = False
         self._look_now = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        kept = services.retention if recover == "all" else None
+        kept = services.retention if recover in ("all", "family") else None
         self._tidier = Tidier(services, kept, self._tell_deleted) if kept else None
         self._closing = False
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="holdfast-keeper")
-        if self._tidier is not None:
+        if self._tidier is not None and self.recovers_all:
             self._tidier.start()
 
     def look(self) -> None:
@@ -93,6 +93,8 @@ class Keeper:
         self.look()
         if self._task is not None:
             await self._task
+        if self._tidier is not None and not self.recovers_all:
+            await self._tidier.bite()  # where no engine stays, whoever comes by does a little
 
     async def shut(self) -> None:
         """Let running steps finish for a while, and let go of every execution."""

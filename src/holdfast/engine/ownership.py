@@ -6,6 +6,7 @@ drive if there is something to drive. What this process cannot run is left as it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -30,14 +31,16 @@ class Taken(NamedTuple):
     program: Program | None
 
 
-async def look(services: Services, execution_id: str) -> tuple[Head, Execution, Program]:
-    """Open an execution for reading and check that it could be driven here."""
+async def look(
+    services: Services, execution_id: str, *, accepting: Sequence[str] = ()
+) -> tuple[Head, Execution, Program]:
+    """Open an execution for reading and check that it could be driven here; `accepting` is about to be accepted."""
     head, state, _ = await open_state(services, execution_id)
     kind = services.programs.get(state.facts().program.kind)
     if kind is None:
         raise NotFound(f"nothing here can run a program of kind {state.facts().program.kind}")
     program = kind.open(state.facts(), state)
-    if found := differences(state, services):
+    if found := [one for one in differences(state, services) if one not in accepting]:
         raise ResumeMismatch(found)
     return head, state, program
 

@@ -1,4 +1,4 @@
-"""What a step's history amounts to: tries, losses and doubts so far, and what the next attempt is made of.
+"""What a step's history amounts to: tries and losses so far, and what the next attempt is made of.
 
 Pure readings of one step; step.py does what follows from them.
 """
@@ -57,23 +57,13 @@ def losses(step: Step) -> int:
     return count
 
 
-def doubts(step: Step) -> int:
-    """Attempts in a row of which nobody knows what became."""
-    count = 0
-    for attempt in reversed(step.attempts):
-        if attempt.outcome not in ("unknown", "lost"):
-            break
-        count += 1
-    return count
-
-
 def doubtful(step: Step) -> str:
     return f"it may or may not have happened ({step.reason})"
 
 
 def edited(arguments: bytes, changes: bytes | None) -> bytes:
     """The arguments with a person's changes laid over them."""
-    if changes is None:
+    if changes is None or changes == b"null":
         return arguments
     base, edits = msgspec.json.decode(arguments), msgspec.json.decode(changes)
     if not isinstance(base, dict) or not isinstance(edits, dict):

@@ -15,6 +15,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import orders
 from holdfast.engine.feed import Watched, watch
+from holdfast.engine.fitting import edits_objection, output_objection
 from holdfast.engine.orders import Order
 from holdfast.engine.wire import resolved, wire_state
 from holdfast.journal.blobs import fetch_value
@@ -115,9 +116,9 @@ class Run:
     async def pause(self, *, by: str = "", why: str = "") -> Answer:
         return await self.give(orders.pause(why=why), by=by)
 
-    async def resume(self, *, by: str = "", why: str = "", force: bool = False) -> Answer:
-        """Go on after a pause or an interrupt. Raises ResumeMismatch if the world changed, unless forced."""
-        return await self._engine.resume(self.id, by=by, why=why, force=force)
+    async def resume(self, *, by: str = "", why: str = "", force: bool = False, other_folder: bool = False) -> Answer:
+        """Go on after a pause or an interrupt. Raises ResumeMismatch if the world changed, unless that is accepted."""
+        return await self._engine.resume(self.id, by=by, why=why, force=force, other_folder=other_folder)
 
     async def interrupt(self, *, by: str = "", why: str = "") -> Answer:
         return await self.give(orders.interrupt(why=why), by=by)
@@ -165,27 +166,14 @@ class Run:
     async def _check_edits(self, step: str, edits: Mapping[str, Any]) -> None:
         """What a person changes must fit the tool, as what a program asks for must."""
         request = await self._request(step)
-        tool = self._engine.known_tool(request.tool) if request is not None else None
-        if request is None or tool is None:
-            return
-        own: dict[str, Any] = (
-            msgspec.json.decode(await fetch_value(self._engine.services.store, request.arguments)) or {}
-        )
-        mistakes = tool.check({**own, **edits})
-        if mistakes:
-            lines = [f"  {name}: {message}" for name, message in mistakes]
-            raise InputInvalid("\n".join([f"the edited arguments do not fit {tool.name}:", *lines]))
+        if request is not None:
+            own = await fetch_value(self._engine.services.store, request.arguments)
+            _object(edits_objection(self._engine.known_tool(request.tool), own, encode(edits, "the edited arguments")))
 
     async def _check_output(self, step: str, output: Any) -> None:
         request = await self._request(step)
-        tool = self._engine.known_tool(request.tool) if request is not None else None
-        decoder = tool.signature.return_decoder if tool is not None else None
-        if tool is None or decoder is None:
-            return
-        try:
-            decoder.decode(encode(output, "the output"))
-        except msgspec.ValidationError as error:
-            raise InputInvalid(f"the output does not fit what {tool.name} returns: {error}") from None
+        if request is not None:
+            _object(output_objection(self._engine.known_tool(request.tool), encode(output, "the output")))
 
     async def _request(self, step: str) -> Request | None:
         """The open request meant by a step's path, a request's id, or nothing if there is only one."""
@@ -198,6 +186,11 @@ class Run:
         if answer.outcome == "refused":
             raise Refused(answer.text)
         return answer
+
+
+def _object(text: str) -> None:
+    if text:
+        raise InputInvalid(text)
 
 
 def is_settled(head: Head, is_dead: Callable[[str], bool]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from holdfast.core.commands import Arguments, Command
+from holdfast.core import events as ev
 from holdfast.core.errors import UsageError
 from holdfast.core.execution import Execution
 from holdfast.core.policy import (
@@ -29,13 +29,16 @@ from holdfast.core.policy import (
     STEPS_AT_ONCE,
 )
 from holdfast.core.resources import DEFAULTS, Resources
+from holdfast.engine.fitting import edits_objection, output_objection
 from holdfast.engine.guards import Guards
 from holdfast.engine.pressure import Pressure
+from holdfast.journal.blobs import reference
 from holdfast.journal.log import SNAPSHOT_EVENTS_MIN, Log
 from holdfast.journal.store import Store
 from holdfast.journal.writer import Writer
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Vault
+from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
     from holdfast.engine.feed import Feed
@@ -120,6 +123,10 @@ class Deadlines:
             return True
         return False
 
+    def is_over(self, task: asyncio.Task[Any]) -> bool:
+        """Whether a task was cancelled because its time was up."""
+        return task in self._expired
+
     def _enforce(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for task, at in self._due.items():
@@ -160,16 +167,43 @@ class Services:
     def guards(self) -> Guards:
         return Guards(self.limits, self.dice)
 
-    def objection(self, state: Execution, command: Command) -> str:
-        """What is wrong with new steps for a plan, as it stands now; "" if nothing is, or nobody here can tell."""
+    def objection(self, state: Execution, events: Sequence[ev.Event]) -> str:
+        """What is wrong with what a command brings, as far as programs and tools here can tell; "" if nothing is."""
+        for event in events:
+            match event:
+                case ev.PlanExtended():
+                    said = self._extension_objection(state, event)
+                case ev.ApprovalGranted() if event.arguments:
+                    said = self._edits_objection(state.requests[event.request_id].request, event.arguments)
+                case ev.RequestAnswered(remedy="again") if event.data:
+                    said = self._edits_objection(state.requests[event.request_id].request, event.data)
+                case ev.RequestAnswered(remedy="done") if event.data:
+                    tool = self._known_tool(state.requests[event.request_id].request.tool)
+                    said = output_objection(tool, bytes(event.data))
+                case _:
+                    said = ""
+            if said:
+                return said
+        return ""
+
+    def _extension_objection(self, state: Execution, event: ev.PlanExtended) -> str:
         check = getattr(self.programs.get(state.facts().program.kind), "check_extension", None)
-        if command.verb != "extend" or check is None or state.is_ended:
+        if check is None:
             return ""
         try:
-            check(state, msgspec.json.decode(msgspec.json.decode(command.arguments, type=Arguments).data or b"[]"))
+            check(state, msgspec.json.decode(event.steps, type=list[dict[str, Any]]))
+        except msgspec.ValidationError as error:
+            return f"the new steps are no list of steps: {error}"
         except UsageError as error:
             return str(error)
         return ""
+
+    def _edits_objection(self, request: ev.Request, edits: msgspec.Raw) -> str:
+        own = None if reference(request.arguments) is not None else bytes(request.arguments)
+        return edits_objection(self._known_tool(request.tool), own, bytes(edits))
+
+    def _known_tool(self, name: str) -> Tool[..., Any] | None:
+        return self.registry.get(name) if name in self.registry.names() else None
 
     def allowed(self, step: Resources | None, tool: Resources | None) -> Resources:
         """What a call may use: as its step says, then its tool, then the settings."""

@@ -26,7 +26,7 @@ from holdfast.engine.failing import fail, give_up_after_losses, means
 from holdfast.engine.gates import cache_s, is_answered_from_cache, wants_approval, wants_approval_of_fallback
 from holdfast.engine.hiding import hidden
 from holdfast.engine.program import Outcome, StepCall
-from holdfast.engine.reckoning import doubtful, doubts, edited, losses
+from holdfast.engine.reckoning import doubtful, edited, losses
 from holdfast.engine.remedies import remedy, verify
 from holdfast.engine.requests import ask_in_doubt, denied
 from holdfast.engine.trying import attempt
@@ -62,7 +62,7 @@ async def perform(run: Driver, call: StepCall) -> Outcome:
             await _MOVES[step.status if step is not None else "pending"](work, step)
         finally:
             run.idle(task, before)
-        step = steps[call.path]
+        step = steps.get(call.path)
     return await outcome_of(run, step)
 
 
@@ -137,7 +137,7 @@ async def _settle_doubt(work: Work, step: Step | None) -> None:
     if step.request_id:
         await waiting.answer(work.run, step)
         await remedy(work, step)
-    elif policy != "fail" and (work.lives_on(step) or doubts(step) > means(work, tool, "once").retries()):
+    elif policy != "fail" and (work.lives_on(step) or step.doubts > means(work, tool, "once").retries()):
         ask_in_doubt(work.run, work.call, step)  # no check and no policy can tell, or it would go on for ever
     elif policy == "verify" and tool.can_verify:
         await verify(work, step)

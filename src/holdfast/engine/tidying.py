@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from holdfast.engine.services import Services
 
 BITE_S = 1.0  # between two bites: the engine has better things to do
+END_S = 2.0  # how long a process that is about to end may still tidy up
+JUST_ENDED_US = 60_000_000  # what ended so lately is left by it: somebody has only just begun to look at it
 log = logging.getLogger("holdfast")
 
 
@@ -56,12 +58,23 @@ class Tidier:
                 log.exception("the tidier stumbled")
             await asyncio.sleep(self._services.pace.tidy_s)
 
-    async def _look_through(self) -> None:
-        before = self._services.clock.now_us() - self._retention.older_than_us
+    async def bite(self) -> None:
+        """Once, and not for long: for a process that drove something and is about to end."""
+        try:
+            async with asyncio.timeout(END_S):
+                await self._look_through(JUST_ENDED_US, once=True)
+        except (JournalError, TimeoutError) as error:
+            why = str(error) or f"it takes longer than {END_S:g} s"
+            log.warning("what ended long ago cannot be deleted: %s", why)
+
+    async def _look_through(self, spared_us: int = 0, *, once: bool = False) -> None:
+        before = self._services.clock.now_us() - max(self._retention.older_than_us, spared_us)
         query = Query(status=self._retention.status, ended_before=before)
         async with aclosing(prune(self._services.store, query, self._retention.data_folder)) as bites:
             async for bite in bites:
                 if bite.gone:
                     log.info("deleted %d executions that ended long ago", len(bite.gone))
                     self._tell(bite.gone)
+                if once:
+                    return
                 await asyncio.sleep(BITE_S)

@@ -6,11 +6,11 @@ What follows a failure is failing.py's; what must not be guessed after a cut is 
 from __future__ import annotations
 
 import asyncio
+import sys
 from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from holdfast.core import events as ev
 from holdfast.core.errors import Suspended
@@ -24,17 +24,19 @@ from holdfast.engine.failing import after_failure
 from holdfast.engine.gates import cache_s, enter, to_cache
 from holdfast.engine.guards import Guard
 from holdfast.engine.standing import Standing
-from holdfast.engine.work import Work
+from holdfast.engine.work import Work, notes_for
 from holdfast.tools.bugs import place_of_bug, trace_of
 from holdfast.tools.call import Call, HeldBack
+from holdfast.tools.cut import NeverBegan
 from holdfast.tools.masks import masks
-from holdfast.tools.threads import NeverBegan
 from holdfast.tools.tool import Tool
 
 
 async def attempt(work: Work, step: Step | None, arguments: bytes) -> None:
     """Go through the gates, then try once, with what the step has come to; what became of it is journaled."""
     run, call = work.run, work.call
+    if run.must_wait():  # paused or let go of while a hook or a value was waited for: step.py asks to be admitted again
+        return
     fallback = step.fallback if step is not None else 0
     tool = work.tool_of(step) if step is not None else call.tool
     if call.kind != "tool":  # the program's own code: it may wait for other steps, and must not keep them from running
@@ -68,12 +70,14 @@ async def _try(
     number = step.attempt + 1 if step is not None else 1
     effect = work.effect_of(tool)
     started_at = run.now_us()
+    is_shaky = run.is_shaky and run.looks_shaky()
     run.append(work.started(started_at, number, tool, fallback, arguments, step, tool.cost_micros or 0))
-    if effect != "read" or tool.cost_micros or run.log.ahead() > RUN_AHEAD_EVENTS_MAX:
+    if effect != "read" or tool.cost_micros or run.log.ahead() > RUN_AHEAD_EVENTS_MAX or is_shaky:
         # The outcomes it builds on, and for `once` its own intent, are on disk before anything happens; and so is
-        # what it may cost, or a crash would forget money that was spent.
+        # what it may cost, or a crash would forget money that was spent. After a crash even a `read` waits: if it is
+        # what takes its process down, nobody could count that otherwise.
         await _durable(work, number, started_at, tool)
-    call_ = run.make_call(call.path, number, step.notes if step is not None else UNSET)
+    call_ = run.make_call(call.path, number, notes_for(tool, run.state.steps[call.path]))
     call_.resources = run.services.allowed(call.policy.resources, tool.resources)
     call_.together = run.together
     if guard is not None:
@@ -81,6 +85,7 @@ async def _try(
     if run.state.id in run.services.feed.watched:
         run.voice.call(call_, tool.name, arguments)
     began = run.loop_time()
+    handled = sys.exc_info()[1]  # by the program that asks for this step: Python would count it to the tool's errors
     try:
         output = await invoke(run, work.task, tool, arguments, call_, call.policy.timeout_s or tool.timeout_s)
     except (HeldBack, NeverBegan) as never:
@@ -97,7 +102,7 @@ async def _try(
     except BaseException as error:
         if isinstance(error, Suspended | GeneratorExit):
             raise
-        failure = _described(work, call_, error)
+        failure = _described(work, call_, error, handled)
         if breaker is not None:
             breaker.failed(work, failure)
         after_failure(work, failure, tool, call_, started_at, round((run.loop_time() - began) * 1e6))
@@ -114,9 +119,9 @@ def _hand_over(work: Work, guard: Guard, call_: Call) -> None:
         call_.gate = partial(guard.breaker.lets, work)
 
 
-def _described(work: Work, tried: Call, error: BaseException) -> Failure:
+def _described(work: Work, tried: Call, error: BaseException, handled: BaseException | None) -> Failure:
     """As data; of a bug, also where it is, and its trace in the attempt's log."""
-    failure = masks.failure(describe(error))
+    failure = masks.failure(describe(error, handled))
     place = place_of_bug(error)
     if not place:
         return failure

@@ -12,10 +12,10 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.errors import InvalidCall
-from holdfast.core.execution import Execution, percent
+from holdfast.core.execution import Execution, call_key, percent
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.tools.call import Call
-from holdfast.tools.listening import cover
+from holdfast.tools.listening import cover, let_go
 from holdfast.tools.logbook import SAID, Line, Logbook, encode_lines
 from holdfast.tools.masks import masks
 
@@ -41,9 +41,9 @@ class Voice:
     def make_call(self, path: str, attempt: int, notes: ev.MaybeRaw) -> Call:
         cover()
         data = msgspec.json.decode(notes) if notes else None
-        key = f"{self._state.id}:{path}"
-        call = Call(self._state.id, path, attempt, key, self._run.services.folder, data, self)
         step = self._state.steps.get(path)
+        key = (step.call_key if step is not None else "") or call_key(self._state.id, path)
+        call = Call(self._state.id, path, attempt, key, self._run.services.folder, data, self)
         if step is not None and step.secrets:
             call.secrets = step.secrets
         return call
@@ -110,6 +110,9 @@ class Voice:
 
     def close(self, call: Call) -> None:
         """The attempt is over: its log is appended at once, and so written together with its outcome."""
+        if masks.active:
+            with suppress(OSError, ValueError):  # whoever read what is printed is gone
+                let_go(call)
         if call in self._unsaid and self.is_heard():
             role, rest = self._unsaid.pop(call)
             self._message(call, self._run.now_us(), role, masks.text(rest), True)

@@ -164,9 +164,10 @@ async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[Child
         return ""
     await run.admit()
     task = await make()
+    created, copied, blobs = await inherited(run.services.store, run.state, path, task.created)
+    await run.admit()  # once more: whoever paused it meanwhile was told that nothing new begins
     if step is None:
         run.append(ev.StepStarted(at=run.now_us(), path=path, tool="child", kind="child", digest=digest))
-    created, copied, blobs = await inherited(run.services.store, run.state, path, task.created)
     if run.state.spend.limit_micros is not None:
         created, reserved = await _moving(run, share_with_child(run, path, created))
     else:

@@ -10,9 +10,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.core import events as ev
-from holdfast.core.execution import Step
+from holdfast.core.execution import Step, call_key
 from holdfast.core.policy import Effect
 from holdfast.engine.program import FallbackTool, StepCall
 from holdfast.tools.call import Call
@@ -28,6 +29,11 @@ def input_digest(tool: str, arguments: bytes) -> str:
     if arguments.count(b":") > 1:  # with one key there is no order
         arguments = msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
     return blake2b(b"%b\0%b" % (tool.encode(), arguments), digest_size=16).hexdigest()
+
+
+def notes_for(tool: Tool[..., Any], step: Step) -> ev.MaybeRaw:
+    """What an earlier attempt of the same tool noted; to another tool, such as a fallback, it would mean nothing."""
+    return step.notes if step.noted_by in ("", tool.name) else UNSET  # "": from before anybody wrote it down
 
 
 class Work:
@@ -90,8 +96,8 @@ class Work:
 
     def as_call(self, step: Step) -> Call:
         """The last attempt, for the hooks of its tool."""
-        return self.run.make_call(step.path, step.attempt, step.notes)
+        return self.run.make_call(step.path, step.attempt, notes_for(self.tool_of(step), step))
 
     def lives_on(self, step: Step) -> bool:
         """Whether a call of it that was cut off still runs here."""
-        return self.run.services.is_living(f"{self.run.state.id}:{step.path}")
+        return self.run.services.is_living(step.call_key or call_key(self.run.state.id, step.path))

@@ -102,7 +102,7 @@ def _pieces(bundle: Bundle, engine: str) -> Iterator[bytes]:
     start: dict[str, Any] = {"holdfast": "bundle", "format": FORMAT, "schema": SCHEMA_VERSION}
     yield _open(start | {"engine": engine, "id": identity}) + b',"executions":[\n'
     for number, carried in enumerate(bundle.executions):
-        yield (b",\n" if number else b"") + _open(_told(carried.state)) + b',"events":[\n'
+        yield (b",\n" if number else b"") + _open(told_of(carried.state)) + b',"events":[\n'
         yield b",\n".join(
             b'{"seq":%d,"version":%d,"digest":"%b","body":%b}' % (seq, version, digest.hex().encode(), body)
             for seq, version, body, digest in carried.rows
@@ -119,8 +119,8 @@ def _open(told: dict[str, Any]) -> bytes:
     return msgspec.json.encode(told)[:-1]
 
 
-def _told(state: Execution) -> dict[str, Any]:
-    """What is known without reading events: for people. Only the id is not in the events, too."""
+def told_of(state: Execution) -> dict[str, Any]:
+    """What is told of it before its events: for people. Whoever reads a file compares it with them."""
     created = state.facts()
     return {
         "id": state.id,

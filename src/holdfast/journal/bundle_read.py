@@ -22,12 +22,22 @@ from holdfast.core.execution import Execution
 from holdfast.core.labels import check_labels, check_title
 from holdfast.core.lifecycle import ENDS
 from holdfast.journal.blobs import digest_of
-from holdfast.journal.bundle import BUNDLE_BYTES_MAX, EXECUTIONS_MAX, FORMAT, Bundle, Carried, open_rows, wanted_blobs
+from holdfast.journal.bundle import (
+    BUNDLE_BYTES_MAX,
+    EXECUTIONS_MAX,
+    FORMAT,
+    Bundle,
+    Carried,
+    open_rows,
+    told_of,
+    wanted_blobs,
+)
 from holdfast.journal.codec import DIGEST_BYTES, Row
 from holdfast.journal.log import head_of
 
 TIME_US_MAX = 253_370_764_800_000_000  # the year 9999: what a calendar can show, whatever the time zone
 COUNT_MAX = 2**53
+SHOWN_CHARS_MAX = 80  # of what is told and is not so
 PROBLEM_CHARS_MAX = 500  # of what is wrong with it: a forged file may have a hundred thousand mistakes
 
 _START = re.compile(rb'\{"holdfast":"bundle","format":([0-9]{1,9}),')
@@ -45,10 +55,30 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
     body: Raw
 
 
-class _Execution(msgspec.Struct, frozen=True):
+_Told = Raw | msgspec.UnsetType
+
+
+class _Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told of it, which must be what its events say, and those. A newer Holdfast may tell more."""
+
     id: str
     status: str
     seq: int
+    owner: _Told = msgspec.UNSET
+    title: _Told = msgspec.UNSET
+    labels: _Told = msgspec.UNSET
+    key: _Told = msgspec.UNSET
+    parent: _Told = msgspec.UNSET
+    forked_from: _Told = msgspec.UNSET
+    created_at: _Told = msgspec.UNSET
+    started_at: _Told = msgspec.UNSET
+    updated_at: _Told = msgspec.UNSET
+    ended_at: _Told = msgspec.UNSET
+    engine: _Told = msgspec.UNSET
+    folder: _Told = msgspec.UNSET
+    tools: _Told = msgspec.UNSET
+    program: _Told = msgspec.UNSET
+    inputs: _Told = msgspec.UNSET
     events: list[_Event]
 
 
@@ -154,10 +184,37 @@ def _opened(told: _Execution) -> Carried:
             f"says that execution {told.id} is {told.status} at event {told.seq}; "
             f"its events say {head.status} at {head.seq}"
         )
+    _check_told(told, carried.state)
     counts = (head.total, head.ended, head.concurrency_limit)
     if not 0 <= (head.wake_at or 0) <= TIME_US_MAX or not all(0 <= count <= COUNT_MAX for count in counts):
         raise BundleInvalid(f"holds a time or a number of execution {told.id} that cannot be")
     return carried
+
+
+def _check_told(told: _Execution, state: Execution) -> None:
+    """People read what is told of it, and nobody must be told what is not so."""
+    for name, value in told_of(state).items():
+        said = getattr(told, name)
+        if not isinstance(said, Raw):
+            continue
+        found, so = bytes(said), msgspec.json.encode(value)
+        if found != so and _in_order(found) != _in_order(so):
+            raise BundleInvalid(
+                f"says of execution {told.id} that its {name} is {_shown(found)}; its events say {_shown(so)}"
+            )
+
+
+def _in_order(value: bytes) -> bytes:
+    """The same whatever the order of names and the spaces between them; a number is not taken for true."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(value), order="deterministic")
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return value
+
+
+def _shown(value: bytes) -> str:
+    text = value.decode(errors="replace")
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
 
 
 def _check_times(event: AnyEvent) -> None:

@@ -17,7 +17,9 @@ import msgspec
 
 from holdfast.core.events import AnyFrame, Frame
 from holdfast.journal.sql import migrations, queries
+from holdfast.journal.sqlite_file import ensure_private
 
+RING_FILE = "live.db"  # in the data folder
 RING_FRAMES = 2000
 WATCHING_S = 3.0
 REFRESH_S = 0.2
@@ -41,6 +43,7 @@ class LiveRing:
     def _open(self) -> Any:
         if self._connection is None:
             with suppress(apsw.Error, OSError):
+                ensure_private(self._path)
                 connection: Any = apsw.Connection(str(self._path))
                 connection.set_busy_timeout(5)
                 connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF")

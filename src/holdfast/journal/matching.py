@@ -12,7 +12,8 @@ import msgspec
 
 from holdfast.journal.store import Head, Query
 
-TEXTS = ("id", "name", "title", "owner", "labels", "error")  # where words are looked for; labels as JSON
+TEXTS = ("id", "name", "title", "owner", "error")  # where words are looked for, beside the labels
+_PUNCTUATION = ("{", "}", "{}", ":", ",")  # what stands in the JSON of labels without being part of any
 
 
 def words(query: Query) -> list[str]:
@@ -31,9 +32,7 @@ def fits(head: Head, query: Query) -> bool:
         and (query.parent_id is None or head.parent_id == query.parent_id)
         and (not query.forked_from or head.forked_from == query.forked_from)
         and (not query.failed_step or head.failed_path == query.failed_step)
-        and all(
-            head.labels.get(key) == value or (key in head.labels and not value) for key, value in query.labels.items()
-        )
+        and all(key in head.labels and value in (None, head.labels[key]) for key, value in query.labels.items())
         and (query.created_after is None or head.created_at >= query.created_after)
         and (query.created_before is None or head.created_at < query.created_before)
         and (query.ended_before is None or 0 < head.ended_at < query.ended_before)
@@ -43,19 +42,30 @@ def fits(head: Head, query: Query) -> bool:
 def _has_texts(head: Head, query: Query) -> bool:
     if not query.text and not query.error:
         return True
-    told = [head.id, head.name, head.title, head.owner, msgspec.json.encode(head.labels).decode(), head.error]
+    told = [head.id, head.name, head.title, head.owner, head.error]
     texts = [text.lower() for text in told]
+    labels = msgspec.json.encode(head.labels).decode().lower()
     return query.error.lower() in texts[-1] and all(
-        any(word.lower() in text for text in texts) for word in words(query)
+        any(word.lower() in text for text in texts)
+        or ((part := label_part(word)) is not None and part.lower() in labels)
+        for word in words(query)
     )
 
 
-def label_marks(key: str, value: str) -> tuple[str, str]:
+def label_part(word: str) -> str | None:
+    """How a word reads inside the JSON of labels; None for one that is found there whatever the labels say.
+
+    A quote is escaped inside of a name or a value, so that none of those around them is found.
+    """
+    return None if word in _PUNCTUATION else _json(word)[1:-1]
+
+
+def label_marks(key: str, value: str | None) -> tuple[str, str]:
     """How the JSON of labels reads if this one is among them: as the first, or after another one.
 
     Quotes inside of a name or a value are escaped there, so that only the name of a label follows a bracket or a comma.
     """
-    pair = f"{_json(key)}:{_json(value) if value else ''}"
+    pair = f"{_json(key)}:{_json(value) if value is not None else ''}"
     return "{" + pair, "," + pair
 
 

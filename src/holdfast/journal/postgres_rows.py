@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.commands import Command
 from holdfast.core.events import Reason
-from holdfast.journal.matching import label_marks, regex, words
+from holdfast.journal.matching import label_marks, label_part, regex, words
 from holdfast.journal.postgres_link import Connection, statements
 from holdfast.journal.store import Head, Query
 
@@ -80,6 +80,7 @@ def query_values(query: Query) -> dict[str, Any]:
         "failed_step": query.failed_step or None,
         "error": regex(query.error) or None,
         "texts": [regex(word) for word in words(query)],
+        "label_texts": [None if (part := label_part(word)) is None else regex(part) for word in words(query)],
         "firsts": [first for first, _ in marks],
         "others": [other for _, other in marks],
         "created_after": query.created_after,

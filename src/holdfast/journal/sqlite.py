@@ -1,7 +1,8 @@
 """The journal in one SQLite file: write-ahead log, full sync, one writer thread, one reader thread.
 
 Several processes may share the file. What a transaction writes is in sqlite_commit.py, what it deletes in
-sqlite_delete.py, what rows mean in sqlite_rows.py; sqlite_file.py is how one gets at the file at all.
+sqlite_delete.py, what rows mean in sqlite_rows.py; sqlite_file.py is how one gets at the file at all, and
+sqlite_presence.py looks whether it is still there.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from holdfast.journal.sqlite_commit import Committer
 from holdfast.journal.sqlite_delete import Deleter
 from holdfast.journal.sqlite_file import begin, connect, explaining, migrate, patiently, sync_folder
 from holdfast.journal.sqlite_health import check_content, check_header
+from holdfast.journal.sqlite_presence import Presence
 from holdfast.journal.sqlite_rows import command_of, conditions, read_heads, seal_of_answer, seal_of_cached, texts
 from holdfast.journal.store import Head, Query, Stored, Write, Written
 
@@ -67,6 +69,7 @@ class SqliteStore:
             self._watcher: Any = connect(path)
             if fresh:
                 sync_folder(path.parent)
+        self._presence = Presence(self._writer)
         self._committer = Committer(self._writer)
         self._deleter = Deleter(self._writer)
 
@@ -145,7 +148,9 @@ class SqliteStore:
         begin(self._writer)
         try:
             result = work()
+            self._presence.check()  # what is written to a file that nobody will find is not on disk
             self._writer.execute("COMMIT")
+            self._presence.check()
         except BaseException:
             self._committer.forget()
             if self._writer.in_transaction:
@@ -318,7 +323,12 @@ class SqliteStore:
     # ---- threads ------------------------------------------------------------------------------------------------
 
     async def _read(self, work: Callable[[], T]) -> T:
-        return await self._in_thread(self._reading, lambda: patiently(work))
+        def read() -> T:
+            if self._presence.is_lost:  # then what is read here may be known to nobody else
+                self._presence.check()
+            return patiently(work)
+
+        return await self._in_thread(self._reading, read)
 
     async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         if self._closed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ def back_up(source: Path, target: Path, why_held: str) -> Backup:
         try:
             _copy(source, part)
             executions, held = _hold_and_check(part, why_held)
+            if target.exists():
+                part.chmod(stat.S_IMODE(target.stat().st_mode))  # as its owner wants it
             _sync(part)
             size = part.stat().st_size
             _check_unused(target)

@@ -11,6 +11,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -38,11 +39,22 @@ PRAGMAS = (
 def connect(path: Path) -> Any:
     """Typed loosely: apsw's stubs leave the types of bindings and rows open."""
     is_new = not path.exists() or not path.stat().st_size
+    ensure_private(path)
     connection: Any = apsw.Connection(str(path))
     connection.set_busy_timeout(0)
     for pragma in (*(NEW_FILE if is_new else ()), *PRAGMAS):
         patiently(lambda pragma=pragma: connection.execute(f"PRAGMA {pragma}").fetchall())
     return connection
+
+
+def ensure_private(path: Path) -> None:
+    """A file that is not there yet is made so that only its owner may read it, and SQLite's files beside it likewise.
+
+    One that is there is not even opened: closing it would drop the locks that this process has on it.
+    """
+    if not path.exists():
+        with suppress(OSError):  # SQLite will say what is wrong, or somebody was quicker
+            os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 class explaining:  # lower case: it reads as a verb at its use, `with explaining(path)`

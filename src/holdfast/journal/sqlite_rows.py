@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.commands import Answer, Command
 from holdfast.core.events import Reason
 from holdfast.journal.codec import DIGEST_BYTES
-from holdfast.journal.matching import TEXTS, glob, label_marks, like, words
+from holdfast.journal.matching import TEXTS, glob, label_marks, label_part, like, words
 from holdfast.journal.sql import queries
 from holdfast.journal.store import Head, Query
 
@@ -177,7 +177,12 @@ def _texts(query: Query) -> Iterator[Clause]:
     for word in words(query):
         operator, pattern = _part(word)
         anywhere = " OR ".join(f"{column} {operator}" for column in TEXTS)
-        yield f"({anywhere})", (pattern,) * len(TEXTS)
+        in_labels = label_part(word)
+        if in_labels is None:
+            yield f"({anywhere})", (pattern,) * len(TEXTS)
+        else:
+            operator, other = _part(in_labels)
+            yield f"({anywhere} OR labels {operator})", (*(pattern,) * len(TEXTS), other)
     if query.error:
         operator, pattern = _part(query.error)
         yield f"error {operator}", (pattern,)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from holdfast.core.errors import NotFound, PlanInvalid, Problem
 from holdfast.core.suggest import did_you_mean
 
 PLAN_BYTES_MAX = 16 * 1024 * 1024
 PLAN_ENDINGS = (".yaml", ".yml", ".json")
+NO_PLAN_ENDINGS = (".schema.json",)  # what `holdfast schema` writes, and others like it
+ALIASED_MAX = 100_000  # values that aliases may add: nine short lines can stand for a billion of them
 
 
 def read_document(path: Path) -> Any:
@@ -23,15 +25,17 @@ def read_text(path: Path) -> str:
             raise PlanInvalid([Problem("", f"is larger than {PLAN_BYTES_MAX // 1024**2} MB")], str(path))
         return path.read_text("utf-8")
     except FileNotFoundError:
-        meant = did_you_mean(path.name, _plans_in(path.parent))
+        meant = did_you_mean(path.name, plans_in(path.parent))
         raise NotFound(f"there is no plan file {path}{meant}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise PlanInvalid([Problem("", f"cannot be read: {error}")], str(path)) from error
 
 
-def _plans_in(folder: Path) -> list[str]:
+def plans_in(folder: Path) -> list[str]:
+    """The names of the files that may be plans; none if the folder cannot be read."""
     try:
-        return [entry.name for entry in folder.iterdir() if entry.name.endswith(PLAN_ENDINGS)]
+        names = [entry.name for entry in folder.iterdir()]
+        return [name for name in names if name.endswith(PLAN_ENDINGS) and not name.endswith(NO_PLAN_ENDINGS)]
     except OSError:
         return []
 
@@ -87,13 +91,57 @@ def _parse_yaml(text: str, path: Path) -> Any:
             return usual.construct_mapping(node, deep)
 
     try:
-        return yaml.load(text, Loader=Loader)
+        return _load(Loader(text), path)
     except PlanInvalid:
         raise
     except yaml.MarkedYAMLError as error:
         raise PlanInvalid([Problem("", f"is not YAML: {_yaml_words(error)}")], str(path)) from error
     except Exception as error:  # its constructors stumble in many ways over a value that does not fit its `!!tag`
         raise PlanInvalid([Problem("", f"is not YAML: {' '.join(str(error).split())}")], str(path)) from error
+
+
+def _load(loader: Any, path: Path) -> Any:
+    """As `yaml.load`, but nothing is made of what aliases make too large or endless."""
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _check_aliases(root, path)
+        return loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def _check_aliases(root: Any, path: Path) -> None:
+    """Each value is counted once and remembered, so that counting is quick where unfolding would never end."""
+    sizes: dict[int, int | None] = {}  # None: it is being counted
+
+    def size(node: Any) -> int:
+        known = sizes.get(id(node), 0)
+        if known is None:
+            _refuse(node, path, "holds itself through an alias; write out what is meant")
+        elif known:
+            return known
+        sizes[id(node)] = None
+        found = 1
+        for child in _children(node):
+            found += size(child)
+            if found > ALIASED_MAX + len(sizes):
+                _refuse(node, path, f"aliases make more than {ALIASED_MAX:,} values of this; write out what is meant")
+        sizes[id(node)] = found
+        return found
+
+    size(root)
+
+
+def _children(node: Any) -> list[Any]:
+    if node.id == "sequence":
+        return node.value
+    return [part for pair in node.value for part in pair] if node.id == "mapping" else []
+
+
+def _refuse(node: Any, path: Path, message: str) -> NoReturn:
+    raise PlanInvalid([Problem(f"line {node.start_mark.line + 1}", message)], str(path))
 
 
 _YAML_WORDS = {

@@ -27,7 +27,7 @@ from holdfast.core.suggest import did_you_mean
 from holdfast.engine.program import ChildTask, Program
 from holdfast.programs import builder
 from holdfast.programs.cel import Cel
-from holdfast.programs.documents import PLAN_ENDINGS, named, read_document
+from holdfast.programs.documents import PLAN_ENDINGS, named, plans_in, read_document
 from holdfast.programs.foresight import foresee
 from holdfast.programs.function import Function, FunctionKind
 from holdfast.programs.lint import unmet
@@ -195,8 +195,12 @@ class Preparer:
         raise NotFound(
             f'there is no program "{text}": give a plan file ({", ".join(PLAN_ENDINGS)}) or the name of a function'
             + (f" ({', '.join(sorted(self.registry.function_names()))})" if self.registry.function_names() else "")
-            + did_you_mean(text, self.registry.function_names())
+            + (did_you_mean(text, self.registry.function_names()) or self._plan_like(text))
         )
+
+    def _plan_like(self, text: str) -> str:
+        beside = self._folder / text
+        return did_you_mean(text, [str(Path(text).with_name(name)) for name in plans_in(beside.parent)]) if text else ""
 
     def read(self, document: Any, *, check_tools: bool, name: str = "") -> Plan:
         """A plan's document as a plan. The same document is read once."""

@@ -1,11 +1,11 @@
 """Where Holdfast's settings come from, and where its data lies. This is all that other rooms need of it."""
 
+from holdfast.settings.environment import ENVIRONMENT_PREFIX, strange_variables
 from holdfast.settings.loading import load_settings, other_profiles
 from holdfast.settings.measures import PressureSettings, ResourceSettings
 from holdfast.settings.places import CONFIG_FILE, ensure_data_folder, ensure_folder
 from holdfast.settings.values import (
     DATA_FOLDER,
-    ENVIRONMENT_PREFIX,
     EXPECTED,
     KEYS,
     MEMORY,
@@ -36,4 +36,5 @@ __all__ = [
     "ensure_folder",
     "load_settings",
     "other_profiles",
+    "strange_variables",
 ]

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.durations import parse_duration
 from holdfast.core.errors import SettingsInvalid
 from holdfast.core.policy import Checkpoints
 from holdfast.core.suggest import did_you_mean
+from holdfast.settings.environment import settings_in_environment
 from holdfast.settings.measures import PressureSettings, ResourceSettings, check_stages
 from holdfast.settings.places import find_config, find_place
 from holdfast.settings.values import (
@@ -26,11 +28,11 @@ from holdfast.settings.values import (
     Settings,
     read_value,
     settings_in,
-    settings_in_environment,
     table_at,
 )
 
 PROFILE_VARIABLE = "HOLDFAST_PROFILE"
+RETENTION_S_MIN = 60.0  # what is kept for less is as good as not kept
 GROUPS: dict[str, Any] = {
     "limits": LimitSettings,
     "notify": NotifySettings,
@@ -85,6 +87,12 @@ def load_settings(
     if groups["retention"].status and not groups["retention"].older_than:
         where = sources["retention.status"]
         raise SettingsInvalid(f'{where}: retention.status: say how long they are kept, with older_than = "30d"')
+    if groups["retention"].older_than and parse_duration(groups["retention"].older_than) < RETENTION_S_MIN:
+        kept = groups["retention"].older_than
+        warnings.append(
+            f'{sources["retention.older_than"]}: retention.older_than: with "{kept}" whatever ends is deleted before '
+            'anybody can look at it; "1h" keeps it for an hour'
+        )
     check_stages(groups["pressure"], sources)
     return Settings(
         root=place.root, config_file=config_file, sources=sources, profile=chosen, warnings=tuple(warnings),

@@ -147,21 +147,22 @@ def _line_of(path: Path) -> str:
 
 
 def ensure_data_folder(settings: Settings) -> Path:
-    """Create the data folder if need be; the default one ignores itself in git."""
+    """Create the data folder if need be; one that is ours alone ignores itself in git."""
     file, folder = settings.store_file, settings.data_folder
     if file is None:
         return folder
     if file.is_dir():
         raise SettingsInvalid(f"store: {file} is a folder; name a file, such as {file / STORE_FILE}")
-    ensure_folder(folder)
+    ensure_folder(folder, is_ours=settings.owns_data_folder)
     return folder
 
 
-def ensure_folder(folder: Path) -> None:
+def ensure_folder(folder: Path, *, is_ours: bool = False) -> None:
+    """`is_ours`: nothing else lies there, so git need not look at it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         ignore = folder / ".gitignore"
-        if folder.name == DATA_FOLDER and not ignore.exists():
+        if (is_ours or folder.name == DATA_FOLDER) and not ignore.exists():
             ignore.write_text("*\n")
     except OSError as error:
         raise StoreUnavailable(

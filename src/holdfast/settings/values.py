@@ -7,9 +7,9 @@ file may be written for a newer Holdfast: it is set aside with a sentence that s
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, cast
 
@@ -35,10 +35,10 @@ from holdfast.settings.measures import MEASURES, PressureSettings, ResourceSetti
 
 DATA_FOLDER = ".holdfast"
 STORE_FILE = "journal.db"
+SIDE_FOLDER = ".d"  # what the folder of a store with another name ends with
 MEMORY = "memory:"
-ENVIRONMENT_PREFIX = "HOLDFAST_"
+NEAR = 0.65  # how much alike two names are when one was probably meant for the other
 PROFILES = "profiles"  # the table of tables that override the rest of the file
-NOT_SETTINGS = ("FOLDER", "PROFILE")  # variables of ours that say where to look, not what to find there
 
 Kind = Literal[
     "store", "text", "list", "whole", "seconds", "period", "duration", "ends", "rests", "tables", "switch", "resource",
@@ -89,6 +89,7 @@ KEYS: dict[str, Kind] = {
     "pressure.disk_severe": "size",
     "pressure.calm_s": "seconds",
 }
+GROUPS = tuple(dict.fromkeys(key.partition(".")[0] for key in KEYS if "." in key))  # tables of the file
 EXPECTED: dict[Kind, str] = {
     "store": 'a path, "memory:" or "postgresql://…"',
     "text": "a text",
@@ -106,7 +107,6 @@ EXPECTED: dict[Kind, str] = {
     "tables": "a table for each family of tools, such as [tools.files]",
     **MEASURES,
 }
-_MAY_BE_NONE: tuple[Kind, ...] = ("list", "rests", "notices", "channels")  # an empty variable means: none of them
 NAME_BYTES_MAX = 255  # of a file, on every file system that holds a journal
 WHOLE_MAX = 1_000_000
 SECONDS_MAX = 86_400.0
@@ -191,9 +191,26 @@ class Settings:
 
     @property
     def data_folder(self) -> Path:
-        """Where the store and what belongs to it lie."""
+        """Where what belongs to the store lies, and to no other: locks, checkpoints, files as they were before.
+
+        Beside `journal.db`, and in a folder named after any other file: a folder may hold several of those, such as
+        backups, and what is deleted in one must not take the files of another. A link stands for what it leads to.
+        """
+        file = self._real_file
+        if file is None:
+            return self.root / DATA_FOLDER
+        return file.parent if file.name == STORE_FILE else file.parent / f"{file.name}{SIDE_FOLDER}"
+
+    @property
+    def owns_data_folder(self) -> bool:
+        """Whether nothing but ours lies in it."""
+        file, folder = self._real_file, self.data_folder
+        return folder.name == DATA_FOLDER or (file is not None and folder != file.parent)
+
+    @property
+    def _real_file(self) -> Path | None:
         file = self.store_file
-        return file.parent if file is not None else self.root / DATA_FOLDER
+        return Path(os.path.realpath(file)) if file is not None and file.is_symlink() else file
 
 
 class Mistakes:
@@ -224,9 +241,8 @@ def settings_in(
     table: Mapping[str, Any], file: Path, warnings: list[str], mistakes: Mistakes, within: str = ""
 ) -> Iterator[tuple[str, Any]]:
     """The settings of a file or of one of its profiles; what is not known is told in `warnings`."""
-    groups = {key.partition(".")[0] for key in KEYS if "." in key}
     for name, value in table.items():
-        if name in groups:
+        if name in GROUPS:
             pairs: list[tuple[str, Any]] = []
             with mistakes:
                 inside = table_at(value, f"{file}: {within}{name}")
@@ -237,47 +253,24 @@ def settings_in(
             if key in KEYS:
                 yield key, item
             elif key != PROFILES:
-                known = did_you_mean(key, [*KEYS, PROFILES]) or f"; there are: {', '.join(KEYS)}"
-                warnings.append(f"{file}: {within}{key}: no such setting{known}")
+                warnings.append(f"{file}: {within}{key}: no such setting{_nearest(key)}")
+
+
+def _nearest(key: str) -> str:
+    """What was probably meant, where it stands: among the tables and names at the top, or inside of one table."""
+    if "." not in key:
+        top = [*dict.fromkeys(known.partition(".")[0] for known in KEYS), PROFILES]
+        return did_you_mean(key, top) or did_you_mean(key, KEYS) or f"; there are: {', '.join(top)}"
+    group, _, name = key.partition(".")
+    inside = {known.partition(".")[2]: known for known in KEYS if known.startswith(f"{group}.")}
+    near = get_close_matches(name, inside, n=1, cutoff=NEAR)  # without what they all begin with
+    return f'; did you mean "{inside[near[0]]}"?' if near else f"; there are: {', '.join(inside.values())}"
 
 
 def table_at(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise SettingsInvalid(f"{place}: expected a table, got {describe_value(value)}")
     return cast("dict[str, Any]", value)
-
-
-# ---- the environment -------------------------------------------------------------------------------------------
-
-
-def settings_in_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterator[tuple[str, str, Any]]:
-    """Key, variable and value. Variables that only look like ours may belong to somebody else, and are left alone."""
-    names = {key.upper().replace(".", "_"): key for key, kind in KEYS.items() if kind not in ("tables", "secrets")}
-    groups = tuple(f"{key.partition('.')[0].upper()}_" for key in KEYS if "." in key)
-    for variable, text in environ.items():
-        name = variable.removeprefix(ENVIRONMENT_PREFIX)
-        if name == variable or name in NOT_SETTINGS:
-            continue
-        if name in names:
-            if text or KEYS[names[name]] in _MAY_BE_NONE:
-                yield names[name], variable, _from_text(KEYS[names[name]], text)
-        elif did_you_mean(name, names) or name.startswith(groups):
-            meant = did_you_mean(variable, [ENVIRONMENT_PREFIX + known for known in names])
-            warnings.append(f"{variable}: no such setting{meant}")
-
-
-def _from_text(kind: Kind, text: str) -> Any:
-    """A value from the environment, where everything is text."""
-    if kind in ("list", "ends", "rests", "notices", "channels"):
-        return [part.strip() for part in re.split(f"[,{re.escape(os.pathsep)}]", text) if part.strip()]
-    if kind in ("whole", "seconds", "period", "share", "load") or (kind == "resource" and text.isdecimal()):
-        try:
-            return int(text) if re.fullmatch(r"-?[0-9]+", text) else float(text)
-        except ValueError:
-            return text  # refused by read_value, which knows the words
-    if kind == "switch":
-        return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.lower(), text)
-    return text
 
 
 # ---- values ----------------------------------------------------------------------------------------------------

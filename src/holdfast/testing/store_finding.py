@@ -44,10 +44,26 @@ class FindingContract(Opening):
             await _expect(store, [both], labels={"env": "prod"})
             await _expect(store, [both], labels={"team": "tides"})
             await _expect(store, [both], labels={"env": "prod", "team": "tides"})
-            await _expect(store, [swapped, both], labels={"env": ""})
-            await _expect(store, [swapped, both], labels={"team": "", "env": ""})
-            for missing in ({"env": "pro"}, {"en": ""}, {"prod": ""}, {"env": "prod", "team": "prod"}):
+            await _expect(store, [swapped, both], labels={"env": None})
+            await _expect(store, [swapped, both], labels={"team": None, "env": None})
+            for missing in ({"env": "pro"}, {"en": None}, {"prod": None}, {"env": "prod", "team": "prod"}):
                 await _expect(store, [], labels=missing)
+
+    async def test_an_empty_label_is_found_by_its_emptiness(self) -> None:
+        empty, full, plain = Sample(1, labels={"team": ""}), Sample(2, labels={"team": "tides"}), Sample(3)
+        async with self.opened(empty.new, full.new, plain.new) as store:
+            await _expect(store, [empty], labels={"team": ""})
+            await _expect(store, [full, empty], labels={"team": None})
+
+    async def test_words_are_found_in_labels_and_not_in_what_stands_between_them(self) -> None:
+        odd = Sample(1, labels={"team": "tides", "said": 'a"b\\c'})
+        usual = Sample(2, labels={"sea": "north", "env": "prod"})
+        plain = Sample(3)
+        async with self.opened(odd.new, usual.new, plain.new) as store:
+            for word in ("team", "Tides", 'a"b', "b\\c", '"', "\\"):
+                await _expect(store, [odd], text=word)
+            for word in ("{", "}", "{}", ":", ",", '":"', 'team"', '\\"'):
+                await _expect(store, [], text=word)
 
     async def test_labels_of_odd_characters_are_found_and_only_they(self) -> None:
         odd = ('a"b', "a\\b", "%", "_", "für", "a:b,c", "{", "'", " ", "*[x]?")
@@ -56,9 +72,9 @@ class FindingContract(Opening):
         async with self.opened(*(sample.new for sample in samples), quoting.new) as store:
             for sample, key in zip(samples, odd, strict=True):
                 await _expect(store, [sample], labels={key: f"{key}!"})
-                await _expect(store, [sample], labels={key: ""})
+                await _expect(store, [sample], labels={key: None})
             await _expect(store, [], labels={"k": "v"})
-            await _expect(store, [], labels={"k": ""})
+            await _expect(store, [], labels={"k": None})
 
     async def test_heads_are_found_by_the_step_that_failed_and_by_a_part_of_the_error(self) -> None:
         refused, late, fine = Sample(1), Sample(2), Sample(3)

@@ -25,7 +25,12 @@ FAMILIES: dict[str, type[Adapter]] = {
 
 def builtin_adapters(tables: Mapping[str, Any], place: Place = HERE, file: str = "") -> list[Adapter]:
     """The families of tools that come with Holdfast, set up as the settings say."""
-    return make_adapters(FAMILIES, tables, place, file)
+    made = make_adapters(FAMILIES, tables, place, file)
+    owner = next(adapter for adapter in made if isinstance(adapter, files.Files))
+    for adapter in made:
+        if isinstance(adapter, search.Search):
+            adapter.keep_to(owner.grounds_of)  # whoever searches files reads them: one rule for both
+    return made
 
 
 def builtin_tools() -> list[Tool[..., Any]]:

@@ -19,9 +19,9 @@ from holdfast.core.errors import InputInvalid, InvalidCall, UsageError
 from holdfast.core.policy import NOTE_BYTES_MAX
 from holdfast.core.resources import DEFAULTS, Usage
 from holdfast.tools import values
+from holdfast.tools.cut import NeverBegan
 from holdfast.tools.logbook import Logbook
 from holdfast.tools.pace import Gate, Turn, Turns, wait_turn
-from holdfast.tools.threads import NeverBegan
 from holdfast.tools.together import Together
 
 
@@ -61,8 +61,8 @@ class Call:
     """One attempt of one step. `key` is the same for every attempt: hand it on as an idempotency key."""
 
     __slots__ = (
-        "_host", "_loop", "attempt", "book", "execution_id", "folder", "gate", "key", "may_be_cached", "notes", "path",
-        "resources", "secrets", "signs", "spent_micros", "together", "turn", "used",
+        "_host", "_in_line", "_loop", "attempt", "book", "execution_id", "folder", "gate", "key", "may_be_cached",
+        "notes", "path", "resources", "secrets", "signs", "spent_micros", "together", "turn", "used",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
@@ -92,6 +92,7 @@ class Call:
         self.signs = 0  # of life it has given: words, progress, notes
         self.gate: Callable[[], bool] | None = None  # asked before the tool is called, and after it waited
         self._host = host
+        self._in_line: tuple[float, float | None] = (0.0, None)  # how long it stood there, and since when it does now
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def take_turn(self, gate: Gate, has_begun: bool = False) -> None:
@@ -116,6 +117,18 @@ class Call:
             taken.end()
         await self.take_turn(turns, has_begun)
         return Turn(turns)
+
+    def wait_begins(self, now: float) -> None:
+        """It stands in line for a thread: that is no time that the tool took."""
+        self._in_line = (self._in_line[0], now)
+
+    def wait_ends(self, now: float) -> None:
+        """In the thread: it was its turn. Replaced whole, because the event loop reads it meanwhile."""
+        self._in_line = (self.waited_s(now), None)
+
+    def waited_s(self, now: float) -> float:
+        waited, since = self._in_line
+        return waited if since is None else waited + now - since
 
     def note(self, data: Any) -> Awaitable[None]:
         """Make `data` durable, for `notes` of the next attempt. Await it; in a `def` tool it blocks until then."""

@@ -15,7 +15,8 @@ from typing import Any, TypeVar, cast
 from holdfast.core.errors import ToolError, UsageError
 from holdfast.core.failure import Category
 from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, Verdict, running_call
-from holdfast.tools.threads import NeverBegan, StillRunning, pool
+from holdfast.tools.cut import NeverBegan, StillRunning
+from holdfast.tools.threads import pool
 
 Hook = Callable[[Call, dict[str, Any]], Any]
 HookT = TypeVar("HookT", bound=Hook)
@@ -142,7 +143,7 @@ class Hooked:
             await _call(self._health)
 
     async def run_estimate(self, arguments: dict[str, Any]) -> float | None:
-        """Seconds, by the tool's own word; None if it has none."""
+        """Seconds, by the tool's own word; None if it has none: then what its calls took so far is the best guess."""
         seconds = await _call(self._estimate, arguments) if self._estimate is not None else None
         if seconds is None:
             return None

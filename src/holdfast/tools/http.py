@@ -7,9 +7,11 @@ broke off after that is unknown. Which addresses can be reached at all is decide
 from __future__ import annotations
 
 import base64
+import binascii
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +28,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.failure import RETRY_AFTER_S_MAX
 from holdfast.core.policy import VALUE_BYTES_MAX, Breaker
+from holdfast.core.suggest import quoted
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.addresses import Reach, check_url
 from holdfast.tools.call import Call, HeldBack
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX = 4 * 1024 * 1024
 CONNECTIONS_PER_HOST = 8
 SAID_CHARS_SHOWN = 300  # of what a server says about an error: enough for its reason
-Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}")  # a token, which is all that HTTP asks of it
 Size = Annotated[int, msgspec.Meta(ge=1, le=VALUE_BYTES_MAX)]  # no value of a step can be larger
 __all__ = ["Config", "Http", "TooLarge", "explained", "raise_for_status", "read_body"]
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/javascript", "application/x-www-form")
@@ -106,21 +109,23 @@ class Http(Adapter):
         self,
         url: str,
         call: Call,
-        method: Method = "POST",
+        method: str = "POST",
         headers: dict[str, str] | None = None,
         query: dict[str, str] | None = None,
         json: Any = None,
         form: dict[str, str] | None = None,
         text: str | None = None,
+        base64: str | None = None,
         max_bytes: Size | None = None,
         show: bool = False,
     ) -> Response:
-        """Make a request of any kind. `show` lets watchers see the body as it comes.
+        """Make a request of any kind. `base64` is a body of bytes; `show` lets watchers see the answer's as it comes.
 
         Unless the headers say otherwise, it carries the step's idempotency key.
         """
-        check_bodies({"json": json, "form": form, "text": text})
-        bodies = {"json": json, "data": form, "content": text}
+        method = check_method(method)
+        check_bodies({"json": json, "form": form, "text": text, "base64": base64})
+        bodies = {"json": json, "data": form, "content": text if base64 is None else _unpacked(base64)}
         given = {name: body for name, body in bodies.items() if body is not None}
         keyed = headers if method in WITHOUT_EFFECT else _with_key(headers, call.key)
         request = {"headers": keyed, "params": query, **given}
@@ -153,12 +158,32 @@ def _judge(known: Mapping[str, Any], later: Collection[str]) -> None:
     """What can be seen in a request before it is made."""
     if "url" in known:
         check_url(known["url"])
+    if "method" in known:
+        check_method(known["method"])
     check_bodies(known)
+    if known.get("base64") is not None:
+        _unpacked(known["base64"])
+
+
+def check_method(method: str) -> str:
+    """As it is sent."""
+    if not _METHOD.fullmatch(method):
+        raise InvalidCall(f'method: expected a word such as "POST" or "PROPFIND", got {quoted(method)}')
+    if method.upper() == "CONNECT":
+        raise InvalidCall('method: "CONNECT" opens a tunnel and is no request; ask for what is behind it')
+    return method.upper()
 
 
 def check_bodies(given: Mapping[str, Any]) -> None:
-    if sum(given.get(name) is not None for name in ("json", "form", "text")) > 1:
-        raise InvalidCall("a request has one body: give only one of json, form and text")
+    if sum(given.get(name) is not None for name in ("json", "form", "text", "base64")) > 1:
+        raise InvalidCall("a request has one body: give only one of json, form, text and base64")
+
+
+def _unpacked(text: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidCall(f"base64: expected bytes written as Base64: {error}") from None
 
 
 def _with_key(headers: dict[str, str] | None, key: str) -> dict[str, str]:
@@ -235,19 +260,21 @@ def raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
     text = masks.beginning(body[: 4 * SAID_CHARS_SHOWN].decode(errors="replace"), SAID_CHARS_SHOWN)
     shown = " ".join(text.split())
     detail = f": {shown}" if shown else ""
-    retry_after_s = _retry_after(response.headers)
-    if status == 429 or (status == 503 and retry_after_s is not None):
+    retry_after_s = retry_after(response.headers)
+    # Whoever says 503 may have begun: only of a question that has no effect is it as good as "come back later".
+    is_harmless = response.request.method in WITHOUT_EFFECT
+    if status == 429 or (status == 503 and is_harmless and retry_after_s is not None):
         raise RateLimited(said, retry_after_s=retry_after_s)
     if status in (401, 403, 407):
         raise NotPermitted(f"{said}{detail}; check the credentials in headers")
     if status in (408, 425):
         raise Transient(said + detail, without_effect=True)
     if status >= 500 and status not in (501, 505):
-        raise Transient(said + detail)
+        raise Transient(said + detail, retry_after_s=retry_after_s)
     raise ToolError(said + detail, without_effect=True)
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds, or the time of day by which to come back."""
     value = headers.get("retry-after")
     if value is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ToolError
 from holdfast.tools.call import Call
@@ -79,7 +79,7 @@ class _Unpacker:
         if len(kinds) > 1 or kinds not in ([], ["gzip"], ["x-gzip"], ["deflate"]):
             raise ToolError(f"{url} sent a body that is packed as {packed_as[:60]!r}, which nobody asked for")
         self._kind = kinds[0] if kinds else ""
-        self._inner = zlib.decompressobj(zlib.MAX_WBITS if self._kind == "deflate" else _GZIP)
+        self._inner = self._fresh()
         self._begun = False
 
     def pieces(self, raw: bytes, room: int) -> Iterator[bytes]:
@@ -88,9 +88,22 @@ class _Unpacker:
             yield raw
             return
         try:
-            yield self._unpacked(raw, room)
+            while room > 0 and (raw := self._of_the_next(raw)):
+                piece = self._unpacked(raw, room)
+                room -= len(piece)
+                yield piece
+                raw = self._inner.unused_data
         except zlib.error as error:
             raise ToolError(f"{self._url} sent a body that cannot be decompressed: {error}") from None
+
+    def _of_the_next(self, raw: bytes) -> bytes:
+        """A body may be several packed ones in a row, with zeros between them: where one ended, another begins."""
+        if self._inner.eof and (raw := raw.lstrip(b"\0")):
+            self._inner = self._fresh()
+        return raw
+
+    def _fresh(self) -> Any:
+        return zlib.decompressobj(zlib.MAX_WBITS if self._kind == "deflate" else _GZIP)
 
     def _unpacked(self, raw: bytes, room: int) -> bytes:
         try:

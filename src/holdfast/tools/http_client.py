@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import httpx
 
 CONNECT_TIMEOUT_S = 10.0
+CHECK_TIMEOUT_S = 3.0  # for whoever only wants to know whether somebody is there
 SILENCE_TIMEOUT_S = 60.0  # between two pieces of an answer; the step's own timeout bounds the whole
 REDIRECTS_MAX = 10
 CONNECTIONS_MAX = 200  # of all hosts together
@@ -102,6 +103,14 @@ class HttpClient:
         import httpx
 
         raise httpx.TooManyRedirects("too many redirects", request=asked)
+
+    async def check_reachable(self, url: str) -> None:
+        """Raise unless somebody may be and can be connected to there. Nothing is asked."""
+        import httpx
+
+        parts = httpx.URL(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        await check_connection(parts.host, port, self._reach)
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -218,6 +227,26 @@ async def looked_up(host: str, port: int, within_s: float | None = None) -> list
         said = getattr(error, "strerror", None) or error
         raise Transient(f'the host "{host}" is not known: {said}', without_effect=True) from error
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+async def check_connection(host: str, port: int, reach: Reach | None = None) -> None:
+    """Raise unless one of the addresses of a host takes a connection, which is closed at once."""
+    said = ""
+    for address in await looked_up(host, port, CONNECT_TIMEOUT_S):
+        refusal = reach.refusal(host, port, address) if reach is not None else ""
+        if refusal:
+            raise NotPermitted(refusal)
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                _, writer = await asyncio.open_connection(address, port)
+            writer.close()
+        except TimeoutError:
+            said = f"no connection within {CHECK_TIMEOUT_S:g} s"
+        except OSError as error:
+            said = os.strerror(error.errno) if error.errno else str(error)
+        else:
+            return
+    raise Transient(f"{host}:{port} could not be reached: {said}", without_effect=True)
 
 
 def _is_same_side(before: httpx.URL, after: httpx.URL) -> bool:

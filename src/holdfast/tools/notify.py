@@ -2,7 +2,7 @@
 
 A plan names a channel, never an address of a service, so no plan can send anywhere that nobody agreed to. Each channel
 is confirmed by itself and noted, so that another attempt does not tell the ones again who have been told; and each has
-one address, or nobody could say which of them was told.
+one address, or nobody could say which of them was told. Once somebody was told, no failure is without effect any more.
 
 apprise is imported when the first message is sent.
 """
@@ -15,24 +15,28 @@ import importlib
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any, Literal, TypedDict, cast
 from urllib.parse import quote
 
 import msgspec
 
 from holdfast.core.durations import parse_duration
-from holdfast.core.errors import InputInvalid, InvalidCall, Misconfigured, SettingsInvalid
+from holdfast.core.errors import InputInvalid, InvalidCall, Misconfigured, SettingsInvalid, ToolError, Transient
 from holdfast.core.policy import Breaker
 from holdfast.core.suggest import did_you_mean
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.call import Call
+from holdfast.tools.cut import NeverBegan
+from holdfast.tools.http_client import check_connection
 from holdfast.tools.masks import cover_address
+from holdfast.tools.notify_ears import overhear
 from holdfast.tools.notify_filter import Filter
-from holdfast.tools.notify_outcome import Ears, failure_of
+from holdfast.tools.notify_outcome import failure_of
 from holdfast.tools.pace import Pacer, parse_rate
-from holdfast.tools.threads import NeverBegan, pool
+from holdfast.tools.threads import pool
 from holdfast.tools.tool import Tool, tool
 
 TEXT_CHARS_MAX = 100_000
@@ -40,6 +44,8 @@ TITLE_CHARS_MAX = 500
 CHANNELS_MAX = 20  # of one message
 NEEDS_EXTRA = "notify.send needs the extra notify of Holdfast; install it: pip install 'holdfast[notify]'"
 Format = Literal["text", "markdown", "html"]
+_OWN_SERVERS = frozenset({"json", "xml", "form", "mailto"})
+_Telling = Callable[[], Awaitable[None]]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,19 +84,30 @@ class Notify(Adapter):
 
     async def send(self, to: str | list[str], text: str, call: Call, title: str = "", format: Format = "text") -> Sent:
         """Send a message through channels of the settings; `mail:ann@example.org` names somebody on a mail channel."""
+        message = _digest(title, text, format)
+        delivered = _delivered_before(call.notes, message)
+        try:
+            for channel, tell in (await self._prepared(to, title, text, format)).items():
+                if channel not in delivered:
+                    await call.take_turn(self._pacer, has_begun=bool(delivered))
+                    await tell()
+                    delivered.append(channel)
+                    await call.note({"delivered": delivered, "message": message})
+        except ToolError as error:
+            raise _after(delivered, error) from error
+        return {"delivered": delivered}
+
+    async def _prepared(self, to: str | list[str], title: str, text: str, format: Format) -> dict[str, _Telling]:
+        """All of them, checked before the first is told."""
         channels = _channels(to)
         _check(channels, title, text)
-        addresses = {channel: self._address(channel) for channel in channels}  # all of them, before the first is told
+        addresses = {channel: self._address(channel) for channel in channels}
         shown_title, shown_text = await _before(partial(self._filter.passed, channels, title, text))
-        delivered = _delivered_before(call)
-        for channel, address in addresses.items():
-            if channel not in delivered:
-                target = await self._target(channel, address)
-                await call.take_turn(self._pacer)
-                await self._tell(channel, target, shown_title, shown_text, format)
-                delivered.append(channel)
-                await call.note({"delivered": delivered})
-        return {"delivered": delivered}
+        targets = {channel: await self._target(channel, address) for channel, address in addresses.items()}
+        return {
+            channel: partial(self._tell, channel, target, shown_title, shown_text, format)
+            for channel, target in targets.items()
+        }
 
     def _judge(self, known: Mapping[str, Any], later: Collection[str]) -> None:
         """Everything but the variables that hold addresses, which this process may not have."""
@@ -118,6 +135,20 @@ class Notify(Adapter):
             except Misconfigured as error:
                 found.append(str(error))
         return found
+
+    async def health(self) -> None:
+        """Each channel's address, and of those that name their own server, whether somebody is there."""
+        told: list[str] = []
+        for name in self.config.channels:
+            try:
+                service = await self._target(name, self._address(name))
+                server = _own_server(service.services[0])
+                if server is not None:
+                    await check_connection(*server)
+            except ToolError as error:
+                told.append(f'the channel "{name}": {error}')
+        if told:
+            raise Transient("\n".join(told))
 
     async def tell(self, channel: str, title: str, text: str, whose: str) -> None:
         """One message through one channel, outside of any step. Raises when it is not confirmed."""
@@ -161,12 +192,15 @@ class Notify(Adapter):
 
     async def _tell(self, channel: str, service: Any, title: str, text: str, format: Format) -> None:
         (target,) = service.services
-        ears = target.logger = Ears(target.logger)
         target.retry, target.redirects = 0, False  # whatever its address says: whether to try again is decided here
-        result: Any = await service.async_notify(title=title, body=text, body_format=format, timeout=self._timeout_s)
+        heard = overhear(target)
+        with heard.listening():
+            result: Any = await service.async_notify(
+                title=title, body=text, body_format=format, timeout=self._timeout_s
+            )
         if not result:
             is_unmatched = result.status == _apprise().AppriseResultStatus.NOMATCH
-            raise failure_of(channel, result, is_unmatched, ears.nothing_sent)
+            raise failure_of(channel, result, is_unmatched, heard)
 
 
 async def _before(function: Callable[[], Any]) -> Any:
@@ -188,6 +222,14 @@ def _service(apprise: Any, channel: str, address: str) -> Any:
     return service
 
 
+def _own_server(target: Any) -> tuple[str, int] | None:
+    """Host and port, of a service whose address names them: of the others, apprise alone knows where they are."""
+    if not _OWN_SERVERS & {target.protocol, target.secure_protocol}:
+        return None
+    port = target.port or (443 if target.secure else 80)
+    return str(getattr(target, "smtp_host", "") or target.host), int(port)
+
+
 def _channels(to: str | list[str]) -> list[str]:
     return [to] if isinstance(to, str) else list(dict.fromkeys(to))
 
@@ -204,9 +246,28 @@ def _check(channels: list[str], title: str, text: str) -> None:
         raise InvalidCall("title: expected one line")
 
 
-def _delivered_before(call: Call) -> list[str]:
-    notes: Any = call.notes
-    return list(cast("dict[str, list[str]]", notes)["delivered"]) if notes else []
+def _digest(*parts: str) -> str:
+    return blake2b("\0".join(parts).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _delivered_before(notes: Any, message: str) -> list[str]:
+    """Who has been told this very message by an earlier attempt; notes of any other shape say nothing about that."""
+    if not isinstance(notes, dict):
+        return []
+    noted = cast("dict[str, Any]", notes)
+    found: Any = noted.get("delivered")
+    if not isinstance(found, list) or noted.get("message", message) != message:
+        return []
+    return [channel for channel in cast("list[Any]", found) if isinstance(channel, str)]
+
+
+def _after(delivered: list[str], error: ToolError) -> ToolError:
+    """A failure after somebody was told: the others were not, but nobody may begin anew because of that."""
+    if not delivered or not error.without_effect:
+        return error
+    kind = ToolError if isinstance(error, Transient) else type(error)  # it is known what happened
+    told = f"{error}\nalready told, and not told again by another attempt: {', '.join(delivered)}"
+    return kind(told, without_effect=False, retry_after_s=error.retry_after_s)
 
 
 @functools.cache

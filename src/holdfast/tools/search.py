@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -19,6 +20,7 @@ from holdfast.core.errors import (
     InputInvalid,
     InvalidCall,
     Misconfigured,
+    ResourceShort,
     SettingsInvalid,
     ToolError,
     Transient,
@@ -26,13 +28,15 @@ from holdfast.core.errors import (
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.addresses import Reach
 from holdfast.tools.call import Call, HeldBack
-from holdfast.tools.http import explained, raise_for_status, read_body
+from holdfast.tools.cut import NeverBegan, StillRunning
+from holdfast.tools.files.grounds import Grounds
+from holdfast.tools.http import TooLarge, explained, raise_for_status, read_body
 from holdfast.tools.http_client import HttpClient, Trip
 from holdfast.tools.masks import cover
 from holdfast.tools.pace import Pacer, parse_rate
 from holdfast.tools.search_index import FolderIndex
-from holdfast.tools.search_results import Result, cleaned, results_in
-from holdfast.tools.threads import NeverBegan, StillRunning, pool
+from holdfast.tools.search_results import FILES, WEB, Result, cleaned, results_in
+from holdfast.tools.threads import pool
 from holdfast.tools.tool import Tool, tool
 
 RESULTS = 10
@@ -80,13 +84,39 @@ class Search(Adapter):
         try:
             self._cache_s = parse_duration(config.cache)
             self._client = HttpClient(Reach(config.allow, "tools.search.allow"), CONNECTIONS, None)
+            self._grounds: Callable[[Path], Grounds] | None = None
             self._places = [_Asked(one) for one in config.providers or (Provider(kind="local", folder="."),)]
         except (InputInvalid, SettingsInvalid) as error:
             raise SettingsInvalid(f"tools.search: {error}") from None
 
+    def keep_to(self, grounds: Callable[[Path], Grounds]) -> None:
+        """Search only files that may be read, as seen from an execution's folder."""
+        self._grounds = grounds
+
     def tools(self) -> Sequence[Tool[..., Any]]:
         cache = self._cache_s or None
-        return (tool(name="search.web", effect="read", cache=cache, judge=_judge)(self.web),)
+        return (tool(name="search.web", effect="read", cache=cache, judge=_judge, reduce=_reduced)(self.web),)
+
+    async def health(self) -> None:
+        """Ill only if nobody could be asked: whoever is down is passed over."""
+        told: list[str] = []
+        for place in self._places:
+            try:
+                await self._check(place)
+            except ToolError as error:
+                told.append(f"{place.name}: {error}")
+            else:
+                return
+        raise Transient("\n".join(told))
+
+    async def _check(self, place: _Asked) -> None:
+        if place.provider.kind == "local":
+            folder = self.place.root / place.provider.folder
+            if not folder.is_dir():
+                raise Misconfigured(f"there is no folder {folder} to search")
+            return
+        url, _, _ = place.request("anything", 1)  # which wants its key
+        await self._client.check_reachable(url)
 
     async def close(self) -> None:
         await self._client.close()
@@ -104,8 +134,10 @@ class Search(Adapter):
                 failure = error
                 continue
             # Files change at any time, and their index keeps up. Whoever was passed over may be back any moment.
-            call.may_be_cached = place.provider.kind != "local" and not passed_over
-            return {"provider": place.name, "results": cleaned(found, limit), "passed_over": passed_over}
+            is_local = place.provider.kind == "local"
+            call.may_be_cached = not is_local and not passed_over
+            results = cleaned(found, limit, FILES if is_local else WEB)
+            return {"provider": place.name, "results": results, "passed_over": passed_over}
         assert failure is not None
         if len(passed_over) == 1:
             raise failure
@@ -129,7 +161,8 @@ class Search(Adapter):
     async def _ask_index(self, place: _Asked, query: str, limit: int, call: Call) -> list[dict[str, Any]]:
         folder = (call.folder / place.provider.folder).resolve()
         name = blake2b(os.fsencode(folder), digest_size=8).hexdigest()
-        index = FolderIndex(folder, self.place.data / "search" / f"{name}.db")
+        grounds = self._grounds(call.folder) if self._grounds is not None else None
+        index = FolderIndex(folder, self.place.data / "search" / f"{name}.db", grounds)
         return list(await pool.run(lambda: index.search(query, limit)))
 
     async def _ask_server(self, place: _Asked, query: str, limit: int, call: Call) -> list[dict[str, Any]]:
@@ -141,6 +174,9 @@ class Search(Adapter):
             raise_for_status(url, response, body)
         except HeldBack:
             raise
+        except TooLarge as error:
+            said = f"{place.name} answers with more than {ANSWER_BYTES_MAX:,} bytes; ask for fewer results"
+            raise ResourceShort(said) from error
         except Exception as error:
             raise explained(error, url, trip) from error
         try:
@@ -157,6 +193,11 @@ def _checked(query: str, limit: int) -> str:
     if not 1 <= limit <= RESULTS_MAX:
         raise InvalidCall(f"limit: expected 1 to {RESULTS_MAX}, got {limit}")
     return asked
+
+
+def _reduced(call: Call, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The same question, for half of the results."""
+    return {**arguments, "limit": max(1, arguments.get("limit", RESULTS) // 2)}
 
 
 def _judge(known: Mapping[str, Any], later: Collection[str]) -> None:

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.core.errors import Misconfigured
+from holdfast.core.errors import Misconfigured, NotPermitted
+from holdfast.tools.files.grounds import Grounds, identity
 
 FILE_BYTES_MAX = 1024 * 1024  # of one file; larger ones are not indexed
 FILES_MAX = 20_000
 SNIPPET_WORDS = 24
 WORDS_MAX = 32  # of a query
+NAMES_MAX = 1_000_000  # of one file, where hard links are allowed: as good as any number
 _PASSED_OVER = frozenset({"node_modules", "__pycache__"})
 
 _SCHEMA = """
@@ -33,14 +35,21 @@ ORDER BY bm25(pages, 0, 4, 1) LIMIT ?
 
 
 class FolderIndex:
-    def __init__(self, folder: Path, file: Path) -> None:
+    """`grounds` are the folders that may be read; what is outside them is passed over, as by `files.*`."""
+
+    def __init__(self, folder: Path, file: Path, grounds: Grounds | None = None) -> None:
         self.folder = folder
         self._file = file
+        self._grounds = grounds
 
     def search(self, query: str, limit: int) -> list[dict[str, str]]:
         """Files that hold every word of the query, the best first."""
         if not self.folder.is_dir():
             raise Misconfigured(f"tools.search: there is no folder {self.folder} to search; correct the setting")
+        if self._grounds is not None and not self._grounds.leads_to(str(self.folder)):
+            raise NotPermitted(
+                f"tools.search: {self.folder} is outside the folders that may be read; allow it in tools.files.roots"
+            )
         words = " ".join(f'"{word}"' for word in query.replace('"', " ").split()[:WORDS_MAX])
         if not words:
             return []
@@ -71,7 +80,7 @@ class FolderIndex:
     def _bring_up_to_date(self, connection: Any) -> None:
         with connection:
             known = {path: (size, changed) for path, size, changed in connection.execute("SELECT * FROM files")}
-            for found in _files_below(self.folder):
+            for found in _files_below(self.folder, self._grounds):
                 if known.pop(found.path, None) != (found.size, found.changed):
                     self._forget(connection, found.path)
                     self._learn(connection, found)
@@ -98,14 +107,17 @@ class _Found(NamedTuple):
     changed: int
     folder: int
     name: str
+    names_max: int  # that a file may have: one with a second name may be a file outside
 
 
-def _files_below(folder: Path) -> Iterator[_Found]:
+def _files_below(folder: Path, grounds: Grounds | None) -> Iterator[_Found]:
     """Each file that can be indexed; hidden ones and links are passed over, and no folder is reached through one."""
     seen = 0
+    names_max = NAMES_MAX if grounds is not None and grounds.hard_links else 1
     for here, folders, files, opened in os.fwalk(folder, follow_symlinks=False):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _PASSED_OVER)
-        for name in sorted(files):
+        visible = [name for name in folders if not name.startswith(".") and name not in _PASSED_OVER]
+        folders[:] = sorted(name for name in visible if _may_enter(grounds, here, opened, name))
+        for name in sorted(files) if grounds is None or grounds.holds(here) else ():
             path = os.path.relpath(os.path.join(here, name), folder)
             if name.startswith(".") or not _is_text(path):
                 continue
@@ -113,11 +125,22 @@ def _files_below(folder: Path) -> Iterator[_Found]:
                 facts = os.stat(name, dir_fd=opened, follow_symlinks=False)
             except OSError:
                 continue  # taken away meanwhile
-            if stat.S_ISREG(facts.st_mode) and facts.st_size <= FILE_BYTES_MAX:
-                yield _Found(path, facts.st_size, facts.st_mtime_ns, opened, name)
+            if stat.S_ISREG(facts.st_mode) and facts.st_size <= FILE_BYTES_MAX and facts.st_nlink <= names_max:
+                yield _Found(path, facts.st_size, facts.st_mtime_ns, opened, name, names_max)
                 seen += 1
                 if seen >= FILES_MAX:
                     return
+
+
+def _may_enter(grounds: Grounds | None, here: str, opened: int, name: str) -> bool:
+    """Whether there is something to be read in a folder, and it is not Holdfast's own."""
+    if grounds is None:
+        return True
+    try:
+        grounds.check_name(identity(os.fstat(opened)), name, name)
+    except NotPermitted:
+        return False
+    return grounds.leads_to(os.path.join(here, name))
 
 
 def _is_text(path: str) -> bool:
@@ -133,7 +156,8 @@ def _text_of(found: _Found) -> str | None:
     try:
         opened = os.open(found.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=found.folder)
         with open(opened, "rb") as file:
-            if not stat.S_ISREG(os.fstat(opened).st_mode):
+            facts = os.fstat(opened)
+            if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > found.names_max:
                 return None
             data = file.read(FILE_BYTES_MAX + 1)
         return None if b"\0" in data else data.decode()

@@ -13,7 +13,8 @@ from holdfast.core.errors import ToolError
 TITLE_CHARS_MAX = 300
 SNIPPET_CHARS_MAX = 1000
 URL_CHARS_MAX = 2000
-SCHEMES = ("http", "https", "file")
+WEB = ("http", "https")
+FILES = ("file",)  # only our own index may name files: what a server names is no file of ours
 _TAG = re.compile(r"<[^<>]{0,500}>")
 _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
 
@@ -37,12 +38,12 @@ def results_in(answer: Any, place: tuple[str, ...], snippet: str, provider: str)
     return [{"title": one.get("title"), "url": one.get("url"), "snippet": one.get(snippet)} for one in kept]
 
 
-def cleaned(found: Iterable[dict[str, Any]], limit: int) -> list[Result]:
+def cleaned(found: Iterable[dict[str, Any]], limit: int, schemes: tuple[str, ...]) -> list[Result]:
     """Only what can be shown and followed: no markup, no unseen characters, no odd addresses, no twins."""
     kept: dict[str, Result] = {}
     for one in found:
         url = one.get("url")
-        if not isinstance(url, str) or not _is_address(url) or url in kept:
+        if not isinstance(url, str) or not _is_address(url, schemes) or url in kept:
             continue
         title = _text(one.get("title"), TITLE_CHARS_MAX)
         kept[url] = {"title": title or url, "url": url, "snippet": _text(one.get("snippet"), SNIPPET_CHARS_MAX)}
@@ -51,12 +52,12 @@ def cleaned(found: Iterable[dict[str, Any]], limit: int) -> list[Result]:
     return list(kept.values())
 
 
-def _is_address(url: str) -> bool:
+def _is_address(url: str, schemes: tuple[str, ...]) -> bool:
     if len(url) > URL_CHARS_MAX or _UNSEEN.search(url) or " " in url:
         return False
     try:
         parts = urlsplit(url)
-        return parts.scheme in SCHEMES and bool(parts.netloc or parts.scheme == "file")
+        return parts.scheme in schemes and bool(parts.netloc or parts.scheme == "file")
     except ValueError:
         return False
 

@@ -1,7 +1,9 @@
 """The one bounded pool of threads in which `def` tools run.
 
 Its threads are daemons, unlike those of `concurrent.futures`: a blocking call that was cancelled cannot be stopped,
-and it must not keep the process from ending either. Refuses to grow: beyond the limit, calls queue.
+and it must not keep the process from ending either. Such a call is left behind, and its thread with it: another one
+takes that thread's place, up to a limit. Beyond the threads there are, calls wait in line, one execution after the
+other; the first call of an execution that has no thread yet may have one of a few that are kept for that.
 """
 
 from __future__ import annotations
@@ -11,63 +13,87 @@ import contextlib
 import contextvars
 import queue
 import threading
+from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
+
+from holdfast.core.errors import ResourceShort
+from holdfast.tools.call import Call, running_call
+from holdfast.tools.cut import NeverBegan, StillRunning
 
 THREADS_MAX = 64  # blocking calls at once; more would spend their time fighting for the interpreter
-
-
-class NeverBegan(asyncio.CancelledError):
-    """Cancelled while it queued for a thread: nothing has happened."""
-
-
-class StillRunning(asyncio.CancelledError):
-    """Cancelled, but a thread cannot be stopped: `future` tells how it ends."""
-
-    def __init__(self, future: asyncio.Future[Any]) -> None:
-        super().__init__()
-        self.future = future
-        future.add_done_callback(_look_at)
-
-
-def _look_at(future: asyncio.Future[Any]) -> None:
-    """So that an error that nobody waits for is not complained about."""
-    if not future.cancelled():
-        future.exception()
+FIRST_MAX = 16  # more of them, each for an execution that has none: it must not wait for a neighbour's slow calls
+LEFT_BEHIND_MAX = 256  # threads held by calls that nobody waits for any more; further ones cost the pool its own
 
 
 class _Job:
-    """One call. Either a thread begins it or its caller drops it, never both."""
+    """One call. `state` changes under the pool's lock: either a thread begins it or its caller drops it."""
 
-    __slots__ = ("_taken", "context", "function", "future", "loop")
+    __slots__ = ("call", "context", "function", "future", "is_left", "loop", "state", "who")
 
-    def __init__(
-        self,
-        function: Callable[[], Any],
-        context: contextvars.Context,
-        loop: asyncio.AbstractEventLoop,
-        future: asyncio.Future[Any],
-    ) -> None:
+    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop, call: Call | None) -> None:
         self.function = function
-        self.context = context
+        self.context = contextvars.copy_context()
         self.loop = loop
-        self.future = future
-        self._taken = threading.Lock()
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.call = call
+        self.who = call.execution_id if call is not None else ""
+        self.state: Literal["waiting", "running", "over"] = "waiting"
+        self.is_left = False  # nobody waits for its answer any more
 
-    def begin(self) -> bool:
-        return self._taken.acquire(blocking=False)
+    def settle(self, result: Any, error: BaseException | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits for the answer
+            self.loop.call_soon_threadsafe(_settle, self.future, result, error)
 
-    def drop(self) -> bool:
-        return self._taken.acquire(blocking=False)
+
+class _Line:
+    """Who waits: each execution has its turn, and within one, whoever came first."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[_Job]] = {}
+        self.length = 0
+
+    def __contains__(self, who: str) -> bool:
+        return who in self._waiting
+
+    def join(self, job: _Job) -> None:
+        self._waiting.setdefault(job.who, deque()).append(job)
+        self.length += 1
+
+    def leave(self, job: _Job) -> None:
+        others = self._waiting[job.who]
+        others.remove(job)
+        self.length -= 1
+        if not others:
+            del self._waiting[job.who]
+
+    def call_next(self) -> _Job | None:
+        for who, others in self._waiting.items():
+            job = others.popleft()
+            self.length -= 1
+            del self._waiting[who]
+            if others:
+                self._waiting[who] = others  # at the end: the other executions come first now
+            return job
+        return None
 
 
 class ThreadPool:
-    def __init__(self, threads_max: int = THREADS_MAX) -> None:
+    def __init__(
+        self, threads_max: int = THREADS_MAX, first_max: int = FIRST_MAX, left_behind_max: int = LEFT_BEHIND_MAX
+    ) -> None:
         self._threads_max = threads_max
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._first_max = first_max
+        self._left_behind_max = left_behind_max
         self._lock = threading.Lock()
-        self._started = 0
-        self._outstanding = 0  # jobs queued or running
+        self._line = _Line()
+        self._called: queue.SimpleQueue[None] = queue.SimpleQueue()  # one for each that joined the line
+        self._running: Counter[str] = Counter()  # calls that somebody waits for, by execution
+        self._threads = 0  # of the pool; those of calls that were left behind are not among them
+        self._working = 0  # of these
+        self._left = 0  # threads that were given up with their calls
+        self._lost = 0  # the pool's own that are held by such calls, because no more could be given up
+        self._outstanding = 0  # jobs waiting or running
 
     @property
     def busy(self) -> bool:
@@ -76,32 +102,145 @@ class ThreadPool:
     async def run(self, function: Callable[[], Any]) -> Any:
         """Run `function` in a thread with a copy of the caller's context variables."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        with self._lock:
-            self._outstanding += 1
-            grow = self._started < min(self._outstanding, self._threads_max)
-            if grow:
-                self._started += 1
-        if grow:
-            threading.Thread(target=self._work, name=f"holdfast-tool-{self._started}", daemon=True).start()
-        job = _Job(function, contextvars.copy_context(), loop, future)
-        self._jobs.put(job)
+        job = _Job(function, loop, running_call.get(None))
+        self._enter(job)
         try:
-            return await asyncio.shield(future)
+            return await asyncio.shield(job.future)
         except asyncio.CancelledError:
-            raise (NeverBegan() if job.drop() else StillRunning(future)) from None
+            raise (NeverBegan() if self._leave(job) else StillRunning(job.future)) from None
 
-    def _work(self) -> None:
+    # ---- the caller's side --------------------------------------------------------------------------------------
+
+    def _enter(self, job: _Job) -> None:
+        with self._lock:
+            if self._lost >= self._threads_max:
+                raise self._used_up()
+            self._outstanding += 1
+            idle = self._threads - self._working - self._line.length
+            if idle <= 0 and self._threads >= self._threads_max and self._may_be_first(job):
+                self._take(job)
+                self._start_thread(job)
+                return
+            if job.call is not None:
+                job.call.wait_begins(job.loop.time())
+            self._line.join(job)
+            self._called.put(None)
+            self._grow()
+            if not self._threads:
+                self._line.leave(job)
+                self._outstanding -= 1
+                raise ResourceShort("this process can start no more threads", without_effect=True)
+
+    def _may_be_first(self, job: _Job) -> bool:
+        has_one = self._running[job.who] or job.who in self._line
+        return not has_one and self._threads < self._threads_max + self._first_max
+
+    def _leave(self, job: _Job) -> bool:
+        """The caller does not wait any more; True if the job never began, and now never will."""
+        with self._lock:
+            if job.state == "waiting":
+                self._line.leave(job)
+                job.state = "over"
+                self._outstanding -= 1
+                return True
+            if job.state == "running":
+                self._give_up(job)
+            return False
+
+    def _give_up(self, job: _Job) -> None:
+        job.is_left = True
+        self._count_out(job)
+        if self._left < self._left_behind_max:
+            self._left += 1
+            self._threads -= 1
+            self._working -= 1
+            self._grow()
+            return
+        self._lost += 1
+        if self._lost >= self._threads_max:
+            error = self._used_up()
+            while (waiting := self._line.call_next()) is not None:
+                waiting.state = "over"
+                self._outstanding -= 1
+                waiting.settle(None, error)
+
+    def _used_up(self) -> ResourceShort:
+        return ResourceShort(
+            f"{self._left + self._lost} calls of `def` tools did not end when they were told to and still run, so that "
+            "no thread is left for another; end what they wait for, or start this process anew",
+            without_effect=True,
+        )
+
+    def _grow(self) -> None:
+        if self._line.length > self._threads - self._working and self._threads < self._threads_max:
+            self._start_thread(None)
+
+    def _start_thread(self, first: _Job | None) -> None:
+        self._threads += 1
+        try:
+            threading.Thread(target=self._work, args=(first,), name="holdfast-tool", daemon=True).start()
+        except RuntimeError:  # the machine has no more: whoever waits gets one of those there are
+            self._threads -= 1
+            if first is not None:
+                self._working -= 1
+                self._count_out(first)
+                first.state = "waiting"
+                self._line.join(first)
+                self._called.put(None)
+
+    # ---- the threads' side --------------------------------------------------------------------------------------
+
+    def _work(self, job: _Job | None) -> None:
         while True:
-            job = self._jobs.get()
-            if job.begin():
-                result, error = _call(job.function, job.context)
-                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits for the answer
-                    job.loop.call_soon_threadsafe(_settle, job.future, result, error)
-                del result, error
-            del job
+            if job is None:
+                job = self._next()
+            if job.call is not None:
+                job.call.wait_ends(job.loop.time())
+            result, error = _call(job.function, job.context)
+            goes_on = self._over(job)  # before anybody hears of it: whoever calls again at once finds its place free
+            job.settle(result, error)
+            del result, error
+            job = None
             with self._lock:
                 self._outstanding -= 1
+            if not goes_on:
+                return
+
+    def _next(self) -> _Job:
+        while True:
+            self._called.get()
+            with self._lock:
+                job = self._line.call_next()
+                if job is not None:  # else it was dropped
+                    self._take(job)
+                    return job
+
+    def _take(self, job: _Job) -> None:
+        job.state = "running"
+        self._working += 1
+        self._running[job.who] += 1
+
+    def _over(self, job: _Job) -> bool:
+        """Whether the thread goes on with another job."""
+        with self._lock:
+            job.state = "over"
+            if not job.is_left:
+                self._count_out(job)
+            elif self._lost:  # it becomes one of the pool's, and one that the pool has lost is given up in its stead
+                self._lost -= 1
+            else:
+                self._left -= 1
+                return False
+            self._working -= 1
+            if self._threads > self._threads_max:
+                self._threads -= 1
+                return False
+            return True
+
+    def _count_out(self, job: _Job) -> None:
+        self._running[job.who] -= 1
+        if not self._running[job.who]:
+            del self._running[job.who]
 
 
 def _call(function: Callable[[], Any], context: contextvars.Context) -> tuple[Any, BaseException | None]:

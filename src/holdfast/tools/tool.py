@@ -13,6 +13,7 @@ import os
 import shutil
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
@@ -187,7 +188,8 @@ class Tool(Hooked, Generic[P, R]):
             # A `def` that returns a coroutine, such as a lambda around an async function, is finished on the loop.
             return await result if inspect.isawaitable(result) else result
         finally:
-            running_call.reset(token)
+            with suppress(ValueError):  # one that was left behind ends in another task, whose context is another one
+                running_call.reset(token)
 
 
 class _Make(Protocol):

@@ -71,16 +71,24 @@ def intents_are_durable_before_effects(case: Case) -> Iterator[str]:
 
 
 def keys_are_one_per_step(case: Case) -> Iterator[str]:
-    """The idempotency key is the same for all attempts of a step, and no other step has it."""
+    """The idempotency key is the same for all attempts of a step, and no other step has it, unless in a retry of it."""
     owners: dict[str, tuple[str, str]] = {}
     for (execution_id, path), calls in case.told.calls.items():
         keys = {call.key for call in calls}
         if len(keys) > 1:
             yield f"{execution_id} {path}: its attempts had different keys: {sorted(keys)}"
         for key in keys:
-            owner = owners.setdefault(key, (execution_id, path))
-            if owner != (execution_id, path):
+            own = (_first_of(case, execution_id), path)
+            owner = owners.setdefault(key, own)
+            if owner != own:
                 yield f"{execution_id} {path} and {owner} share the key {key}"
+
+
+def _first_of(case: Case, execution_id: str) -> str:
+    """The execution that this one was made from, if it was, and so on to the first."""
+    while (origin := case.told.stories[execution_id].created.forked_from) is not None:
+        execution_id = origin.id
+    return execution_id
 
 
 def nothing_begins_after_the_end(case: Case) -> Iterator[str]:

@@ -196,19 +196,23 @@ def only_reads_are_answered_from_the_cache(case: Case) -> Iterator[str]:
 
 
 def notes_are_handed_back(case: Case) -> Iterator[str]:
-    """An attempt is given what the one before it noted."""
+    """An attempt is given what the one before it noted, if that was the same tool."""
     for (execution_id, path), calls in case.told.calls.items():
         story = case.told.stories[execution_id]
         for call in calls:
             start = story.start_of(path, call.attempt)
             if call.phase != "called" or start is None:
                 continue
-            noted = [
-                event.data for fact, event in story.events(ev.StepNoted) if event.path == path and fact.seq < start.seq
-            ]
-            expected = Case.plain(noted[-1]) if noted else None
+            noted = [event for fact, event in story.events(ev.StepNoted) if event.path == path and fact.seq < start.seq]
+            is_own = noted and _noted_by(story, noted[-1]) == call.tool
+            expected = Case.plain(noted[-1].data) if is_own else None
             if call.notes != expected:
                 yield f"{execution_id} {path}: attempt {call.attempt} was handed {call.notes!r}, noted was {expected!r}"
+
+
+def _noted_by(story: Story, note: ev.StepNoted) -> str:
+    start = story.start_of(note.path, note.attempt)
+    return note.tool or (start.event.tool if start is not None and isinstance(start.event, ev.StepStarted) else "")
 
 
 CHECKS: tuple[Check, ...] = (

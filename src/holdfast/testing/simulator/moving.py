@@ -11,7 +11,7 @@ import asyncio
 from holdfast.core.commands import OURS
 from holdfast.core.errors import Refused
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine.carrying import gather
+from holdfast.engine.gathering import gather
 from holdfast.journal.bundle import write
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Head

@@ -41,6 +41,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
 
     mark: str = ABSENT
     mode: int = 0
+    attributes: dict[str, bytes] = {}
 
     def is_at(self, mark: str) -> bool:
         """Whether this is what is there now, going by its mark."""

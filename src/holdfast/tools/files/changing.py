@@ -103,7 +103,7 @@ class Changer:
 
         def act() -> None:
             spot.make_folders()
-            disk.replace(spot, data, found, call.key)
+            disk.replace(spot, data, found, call.key, before)
 
         self._change(call, change, act)
 

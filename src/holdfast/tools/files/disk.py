@@ -16,7 +16,8 @@ from hashlib import blake2b
 from typing import Any
 
 from holdfast.core.errors import NotPermitted
-from holdfast.tools.files.before import PIECE_BYTES, State, check_space, digest_of
+from holdfast.tools.files.attributes import attributes_of, give
+from holdfast.tools.files.before import ABSENT, PIECE_BYTES, State, check_space, digest_of
 from holdfast.tools.files.grounds import identity
 from holdfast.tools.files.spot import Spot
 from holdfast.tools.files.trouble import NotSynced
@@ -40,7 +41,7 @@ def look(spot: Spot, keep: Keep = digest_of) -> tuple[State, os.stat_result | No
     opened = spot.open_file()
     try:
         found = os.fstat(opened)
-        return State(f"file:{keep(opened)}", stat.S_IMODE(found.st_mode)), found
+        return State(f"file:{keep(opened)}", stat.S_IMODE(found.st_mode), attributes_of(opened)), found
     finally:
         os.close(opened)
 
@@ -69,9 +70,10 @@ def _may_write(spot: Spot, found: os.stat_result) -> bool:
 
 
 def replace(
-    spot: Spot, source: bytes | int, expected: os.stat_result | None, key: str, mode: int | None = None
+    spot: Spot, source: bytes | int, expected: os.stat_result | None, key: str, was: State, mode: int | None = None
 ) -> None:
-    """Give the name new content: bytes, or all of an open file. It keeps its mode, or gets the one given."""
+    """Give the name new content: bytes, or all of an open file. It keeps its mode, or gets the one given; it has the
+    attributes of what it `was`."""
     # Named after the call, so that another attempt reuses what a crashed one left lying about.
     suffix = blake2b(f"{key}\0{spot.name}".encode(), digest_size=8).hexdigest()
     temporary = f".holdfast-{suffix}.tmp"
@@ -82,6 +84,8 @@ def replace(
     try:
         try:
             _fill(opened, source)
+            if was.mark != ABSENT:
+                give(opened, was.attributes)
             _dress(opened, expected, mode)
             os.fsync(opened)
         finally:
@@ -134,7 +138,7 @@ def put_back(spot: Spot, state: State, image: int | None, expected: os.stat_resu
     kind, _, rest = state.mark.partition(":")
     if kind == "file":
         assert image is not None
-        replace(spot, image, expected, key, state.mode)
+        replace(spot, image, expected, key, state, state.mode)
         return
     if expected is not None:
         remove(spot, expected)

@@ -95,9 +95,10 @@ class Files(Adapter):
         )
 
     def grounds(self, call: Call) -> Grounds:
-        return self._grounds(call.folder)
+        return self.grounds_of(call.folder)
 
-    def _grounds(self, folder: Path) -> Grounds:
+    def grounds_of(self, folder: Path) -> Grounds:
+        """What may be used, as seen from an execution's folder."""
         config = self.config
         return Grounds(
             config.roots,
@@ -110,7 +111,7 @@ class Files(Adapter):
 
     def _judge(self, known: Mapping[str, Any], later: Collection[str]) -> None:
         """Paths that lead outside by their text alone. Where the others lead is known when a step walks them."""
-        grounds = self._grounds(self.place.root)
+        grounds = self.grounds_of(self.place.root)
         for name in ("path", "to"):
             if name not in known:
                 continue

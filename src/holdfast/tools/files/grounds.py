@@ -16,7 +16,7 @@ from holdfast.core.errors import InvalidCall, NotPermitted
 from holdfast.tools.adapter import MEMORY, Place
 
 OWN_FOLDER = ".holdfast"
-# Of a data folder that is not called so, because it is shared with other files: what in it is ours besides the journal.
+# Of a data folder that is not ours alone, but shared with other files: what in it is ours besides the journal.
 OWN_FOLDERS = frozenset({"before", "drivers", "executions", "logs", "mcp", "search", "tools"})
 OWN_FILE = "live.db"  # and what SQLite puts beside it
 SETTINGS_FILE = "holdfast.toml"
@@ -45,13 +45,19 @@ class Grounds:
         # The longest first, so that a path is walked from the root nearest to it.
         self._roots = sorted({*reading, *self._writing}, key=len, reverse=True)
         self._data = place.data
-        self._journal = "" if place.store == MEMORY or "://" in place.store else os.path.basename(place.store)
+        self._store = "" if place.store == MEMORY or "://" in place.store else os.path.realpath(place.store)
+        self._journal = os.path.basename(self._store)
+        self._is_data_ours = place.data.name == OWN_FOLDER or bool(self._journal and not self._is_beside(place.data))
         self.hard_links = hard_links
         self._settings = os.path.realpath(place.settings) if place.settings else ""
         self._may_change_settings = settings
 
     def _absolute(self, root: str) -> str:
         return os.path.normpath(os.path.join(self.folder, os.path.expanduser(root)))
+
+    def _is_beside(self, data: Path) -> bool:
+        """Whether the journal lies in the data folder itself, perhaps with other files, and not next to it."""
+        return os.path.realpath(data) == os.path.dirname(self._store)
 
     # ---- roots
 
@@ -70,6 +76,18 @@ class Grounds:
             f"path: {quoted(path)} leads outside the allowed folders ({', '.join(sorted(self._roots))}); "
             "stay inside, or allow more in tools.files.roots"
         )
+
+    def holds(self, path: str) -> bool:
+        """Whether a path, absolute and without links, is inside one of the roots."""
+        return any(_is_inside(path, root) for root in self._real_roots)
+
+    def leads_to(self, path: str) -> bool:
+        """Whether a folder, likewise, is inside one of the roots or one of them inside it."""
+        return self.holds(path) or any(_is_inside(root, path) for root in self._real_roots)
+
+    @functools.cached_property
+    def _real_roots(self) -> list[str]:
+        return [os.path.realpath(root) for root in self._roots]
 
     def check_writing(self, path: str) -> None:
         """Whether what was found at `path`, which holds no links any more, may be changed, and that be recorded."""
@@ -91,22 +109,26 @@ class Grounds:
 
     @functools.cached_property
     def _data_identity(self) -> Identity | None:
-        try:
-            return identity(os.stat(self._data))
-        except OSError:
-            return None  # nothing of ours is there yet
+        return _identity_at(self._data)
+
+    @functools.cached_property
+    def _store_identity(self) -> Identity | None:
+        """Of the folder that the journal lies in."""
+        return _identity_at(os.path.dirname(self._store)) if self._store else None
 
     def check_name(self, folder: Identity, name: str, path: str) -> None:
         """Whether a name may be used at all, before anything of that name is opened."""
         own = name.casefold() == OWN_FOLDER
         if not own and folder == self._data_identity:
-            own = name.casefold() in OWN_FOLDERS or name.startswith((OWN_FILE, self._journal or OWN_FILE))
+            own = name.casefold() in OWN_FOLDERS or name.startswith(OWN_FILE)
+        if not own and folder == self._store_identity:
+            own = name.startswith(self._journal)
         if own:
             raise _ours(path)
 
     def check_folder(self, found: os.stat_result, path: str) -> None:
         """Whether an opened folder may be entered, whatever name led to it."""
-        if identity(found) == self._data_identity and self._data.name == OWN_FOLDER:
+        if self._is_data_ours and identity(found) == self._data_identity:
             raise _ours(path)
         if found.st_dev in _system_devices():
             raise NotPermitted(f"path: {quoted(path)} belongs to the system, not to a disk; choose another path")
@@ -134,7 +156,21 @@ class Grounds:
         for folder in (self._data, *(self._data / name for name in OWN_FOLDERS)):
             if folder.is_dir():
                 found |= {identity(entry.stat()) for entry in os.scandir(folder) if entry.is_file()}
+        if self._store:
+            beside = (self._store + end for end in ("", "-wal", "-shm", "-journal"))
+            found |= {one for one in map(_identity_at, beside) if one is not None}
         return found
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def _identity_at(path: str | Path) -> Identity | None:
+    try:
+        return identity(os.stat(path))
+    except OSError:
+        return None  # nothing of ours is there yet
 
 
 def quoted(path: str) -> str:

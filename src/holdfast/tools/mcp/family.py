@@ -26,15 +26,16 @@ from holdfast.core.errors import InputInvalid, Misconfigured, SettingsInvalid, T
 from holdfast.core.policy import Approval, Effect
 from holdfast.tools.adapter import MEMORY, Adapter, HealthCheck, Place
 from holdfast.tools.call import Call
-from holdfast.tools.masks import cover
+from holdfast.tools.masks import cover, cover_literal, masks
 from holdfast.tools.mcp.catalogue import Catalogue, Described, Offer
 from holdfast.tools.mcp.results import Answer
-from holdfast.tools.mcp.schema import EXTRA_NEEDED, SchemaSignature
+from holdfast.tools.mcp.schema import EXTRA_NEEDED, PATTERN_CHARS_SHOWN, SchemaSignature, unchecked_pattern
 from holdfast.tools.mcp.server import Reached, Server
 from holdfast.tools.mcp.wire import minimal_environment
 from holdfast.tools.options import Options
 from holdfast.tools.signature import Signature
 from holdfast.tools.tool import Tool
+from holdfast.tools.wording import Mistake
 
 SERVERS_MAX = 50
 CALL = "_holdfast_call"  # an argument that no server will ask for
@@ -59,7 +60,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     start_timeout: str = "30s"
     allow: tuple[str, ...] = ("*",)  # tools that can be called; `*` stands for anything
     deny: tuple[str, ...] = ()
-    effects: dict[str, Effect] = {}  # where the server's own hints are missing, or not to be trusted
+    effects: dict[str, Effect] = {}  # by the name of a tool, or a pattern of names
+    trust_hints: bool = False  # what a server says of its own tools is a claim; who trusts it, says so
     approval: bool | tuple[str, ...] = False  # for all tools, or for those named
 
 
@@ -114,6 +116,10 @@ class Mcp(Adapter):
 
     def missing(self, tool: str) -> Sequence[str]:
         return [said for source in self._sources if tool.startswith(f"{source.name}.") and (said := source.lacks())]
+
+    def suspect(self, tool: str, arguments: Mapping[str, Any]) -> Sequence[Mistake]:
+        own = [source for source in self._sources if tool.startswith(f"{source.name}.")]
+        return [mistake for source in own for mistake in source.suspect(tool, arguments)]
 
     def has_credentials(self, tool: str) -> bool:
         return any(source.has_credentials for source in self._sources if tool.startswith(f"{source.name}."))
@@ -240,8 +246,8 @@ class Source:
     def _reached(self) -> Reached:
         config, where = self._config, f"tools.mcp.servers.{self.name}"
         named = config.env if isinstance(config.env, dict) else {name: FROM_HERE + name for name in config.env}
-        env = {name: _value(value, f"{where}.env") for name, value in named.items()}
-        headers = {name: _value(value, f"{where}.headers") for name, value in config.headers.items()}
+        env = {name: _value(name, value, f"{where}.env") for name, value in named.items()}
+        headers = {name: _value(name, value, f"{where}.headers") for name, value in config.headers.items()}
         for name, value in headers.items():
             if not value.isascii():  # told here, and not by somebody who would show the character
                 raise Misconfigured(f"{where}.headers.{name}: it has a character that is not ASCII; write it in ASCII")
@@ -254,15 +260,37 @@ class Source:
 
     def _options(self, tool: Described) -> Options:
         config = self._config
-        hinted: Effect = "read" if tool.reads_only else "idempotent" if tool.is_idempotent else "once"
         asks = config.approval if isinstance(config.approval, bool) else _fits(tool.name, config.approval)
         return Options(
             name=f"{self.name}.{tool.name}",
-            effect=config.effects.get(tool.name, hinted),
+            effect=self._effect(tool),
             timeout_s=self._timeout_s,
             approval=Approval() if asks else None,
             description=tool.description,
         )
+
+    def _effect(self, tool: Described) -> Effect:
+        """The settings' word; without one, the server's own is believed only if they say so."""
+        effects = self._config.effects
+        if tool.name in effects:
+            return effects[tool.name]
+        for pattern, effect in effects.items():
+            if fnmatchcase(tool.name, pattern):
+                return effect
+        if not self._config.trust_hints:
+            return "once"
+        return "read" if tool.reads_only else "idempotent" if tool.is_idempotent else "once"
+
+    def suspect(self, tool: str, arguments: Mapping[str, Any]) -> list[Mistake]:
+        """What nobody here checks about them."""
+        known = next((one for one in self.known() if one.name == tool), None)
+        found: list[Mistake] = []
+        for name, value in arguments.items() if known is not None else ():
+            pattern = unchecked_pattern(known.schema(), name) if known is not None and isinstance(value, str) else ""
+            if pattern:
+                shown = masks.beginning(pattern, PATTERN_CHARS_SHOWN)
+                found.append((name, f"whether it fits the pattern {shown} is not checked here, only by the server"))
+        return found
 
 
 class McpTool(Tool[..., Any]):
@@ -300,8 +328,9 @@ def _fits(tool: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
-def _value(value: str, where: str) -> str:
+def _value(name: str, value: str, where: str) -> str:
     if not value.startswith(FROM_HERE):
+        cover_literal(name, value)
         return value
     variable = value.removeprefix(FROM_HERE)
     if variable not in os.environ:

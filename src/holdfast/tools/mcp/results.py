@@ -7,7 +7,7 @@
 | -32601 no such method, a tool that is gone | configuration | none |
 | -32042, -32021, a request for input | configuration | none: it wants a person, or what Holdfast does not offer |
 | HTTP 401, 403 | permission | none |
-| HTTP 429, 503 with Retry-After | rate_limit | none |
+| HTTP 429 | rate_limit | none |
 | could not be reached or started | transient | none |
 | a session that is over, or forgotten (HTTP 400, 404) | transient | none |
 | other HTTP refusals: 4xx | tool | none |
@@ -23,6 +23,7 @@ from typing import Any, TypedDict, cast
 
 from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, RateLimited, ToolError, Transient
 from holdfast.tools.hooks import OutputInvalid
+from holdfast.tools.http_body import is_number
 from holdfast.tools.masks import masks
 from holdfast.tools.mcp.schema import Checker
 from holdfast.tools.mcp.wire import OURS, REFUSED, UNREACHED
@@ -109,12 +110,13 @@ def _of_http(code: int, said: str, data: dict[str, Any]) -> ToolError:
         return Transient(f"{said}; is the server there?", without_effect=True)
     assert code == REFUSED
     status, after = int(data["status"]), str(data["after"])
-    if status == 429 or (status == 503 and after.isdigit()):
-        return RateLimited(said, retry_after_s=float(after) if after.isdigit() else None)
+    retry_after_s = float(after) if is_number(after) else None
+    if status == 429:
+        return RateLimited(said, retry_after_s=retry_after_s)
     if status in (401, 403, 407):
         return NotPermitted(f"{said}; check `headers` in the settings of the server")
     if status >= 500:
-        return Transient(said)
+        return Transient(said, retry_after_s=retry_after_s)
     if status in (400, 404):
         return Transient(said, without_effect=True)  # a session it does not know any more; the next try begins another
     return ToolError(said, without_effect=True)

@@ -2,7 +2,7 @@
 
 Owns how a schema is made harmless before it is used, and mistakes in words. Refuses to follow a reference out of the
 schema, to run a stranger's regular expressions, which can take for ever, and to check without a bound: what is left out
-here, the server itself still checks.
+here, the server itself still checks. A `pattern` stays to be read, under a name that nobody checks by.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ REFERENCES_MAX = 10_000  # followed while one value is checked: a small schema c
 MISTAKES_MAX = 20
 EXTRA_NEEDED = "MCP servers need the extra mcp of Holdfast; install it: pip install 'holdfast[mcp]'"
 
+UNCHECKED_PATTERN = "x-pattern"
+PATTERN_CHARS_SHOWN = 100
+
 _NAMED = ("properties", "$defs", "dependentSchemas")  # here keys are names, and no words of the schema language
 _DATA = ("const", "default", "enum", "examples")
 _LEFT_OUT = ("$schema", "$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$vocabulary", "format",
@@ -38,6 +41,12 @@ _TYPES = {
 }  # fmt: skip
 _WHOLE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas",
                     "minProperties", "maxProperties", "$ref", "const", "enum"})  # fmt: skip
+
+
+def unchecked_pattern(schema: Schema, argument: str) -> str:
+    """The pattern of the server for an argument, which only the server checks; "" if it has none."""
+    about: Any = cast("dict[str, Any]", schema.get("properties") or {}).get(argument)
+    return str(cast("Schema", about).get(UNCHECKED_PATTERN, "")) if isinstance(about, dict) else ""
 
 
 class SchemaUnusable(ValueError):
@@ -72,7 +81,10 @@ def _tamed(schema: Any, depth: int) -> Any:
     kept: Schema = {}
     for key, value in given.items():
         name = "$defs" if key == "definitions" else key
-        if name in _LEFT_OUT or (name == "pattern" and isinstance(value, str)) or name == "patternProperties":
+        if name in _LEFT_OUT or name == "patternProperties":
+            continue
+        if name == "pattern" and isinstance(value, str):
+            kept[UNCHECKED_PATTERN] = value
             continue
         if name in _NAMED and isinstance(value, dict):
             inner = {one: _tamed(each, depth + 1) for one, each in cast("Schema", value).items()}

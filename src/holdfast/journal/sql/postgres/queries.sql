@@ -181,6 +181,7 @@ SELECT count(*) FROM executions
 
 -- name: conditions
 -- What is NULL is not asked for. An unknown `before` has nothing older than it. `texts`, `error`: regular expressions;
+-- `label_texts`: each of the texts as it reads in JSON, NULL where it is no part of a label;
 -- `labels`: how the JSON may begin or go on for each that is asked for.
 WHERE (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s))
   AND (%(status)s::text[] IS NULL OR status = ANY(%(status)s))
@@ -200,8 +201,9 @@ WHERE (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s))
       WHERE NOT (strpos(labels, label.first) = 1 OR strpos(labels, label.other) > 0)
   )
   AND NOT EXISTS (
-      SELECT 1 FROM unnest(%(texts)s::text[]) AS word
-      WHERE NOT (id ~ word OR name ~ word OR title ~ word OR owner ~ word OR labels ~ word OR error ~ word)
+      SELECT 1 FROM unnest(%(texts)s::text[], %(label_texts)s::text[]) AS wanted (word, in_labels)
+      WHERE NOT (id ~ word OR name ~ word OR title ~ word OR owner ~ word OR error ~ word
+                 OR coalesce(labels ~ in_labels, false))
   )
 
 -- name: claimable
