@@ -190,8 +190,10 @@ def load(size: Size) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="holdfast-proof-") as folder:
         rate = asyncio.run(completion.completion(Path(folder), size.plans))
     short = [] if rate.rate >= completion.RATE_MIN else [f"only {rate.rate:.2%} completed"]
+    short += [f"{rate.paid_twice:,} calls that may happen once happened twice"] if rate.paid_twice else []
     what = (
-        "10 % of tool calls fail for a moment and say that nothing happened; at least 99 % of the plans complete alone"
+        "10 % of tool calls fail for a moment and say that nothing happened, or nothing at all where a tool can look; "
+        "at least 99 % of the plans complete alone"
     )
     yield row(what, f"{rate.completed:,} of {rate.plans:,} plans", short, rate.plans, size.plans)
     with tempfile.TemporaryDirectory(prefix="holdfast-proof-") as folder:

@@ -111,7 +111,7 @@ def test_load_is_held_to_its_bounds_at_the_size_of_the_proof(
     monkeypatch: pytest.MonkeyPatch, many: dict[str, Any], rate: float, soaked: dict[str, Any], wrong: list[int]
 ) -> None:
     async def completed(folder: Path, plans: int) -> Any:
-        return SimpleNamespace(rate=rate, completed=int(plans * rate), plans=plans)
+        return SimpleNamespace(rate=rate, completed=int(plans * rate), plans=plans, paid_twice=0)
 
     async def soaking(folder: Path, seconds: float) -> soak.Report:
         return msgspec.structs.replace(GOOD_SOAK, **soaked)
@@ -150,7 +150,7 @@ def test_a_disk_on_which_nothing_was_broken_is_not_clean(monkeypatch: pytest.Mon
 
 def test_histories_in_which_no_time_passed_and_loads_of_nobody_are_not_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     async def completed(folder: Path, plans: int) -> Any:
-        return SimpleNamespace(rate=1.0, completed=0, plans=0)
+        return SimpleNamespace(rate=1.0, completed=0, plans=0, paid_twice=0)
 
     async def soaking(folder: Path, seconds: float) -> soak.Report:
         return msgspec.structs.replace(GOOD_SOAK, kills=0)

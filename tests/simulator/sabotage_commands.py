@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core import commands
 from holdfast.core import events as ev
-from holdfast.engine import carrying, checkpointing, family, inbox, ownership
+from holdfast.engine import carrying, checkpointing, family, inbox, ownership, pulse
 from holdfast.engine.driver import Driver
 from holdfast.journal import log
 from holdfast.journal.codec import Snapshot, make_snapshot
@@ -35,9 +35,14 @@ def cut_before_asking() -> Broken:
     return patch.object(Driver, "_will_cut", lambda self, command: True, create=True)
 
 
+def slow_to_rest() -> Broken:
+    """Nothing is wrong with this: what is held stays in memory for longer than anybody takes to add to it."""
+    return patch.object(pulse, "QUIET_S", 6.0)
+
+
 def forget_what_comes_last() -> Broken:
-    """Steps that are added when the last one has ended."""
-    return patch.object(Level, "is_done", PropertyMock(return_value=True))
+    """Steps that are added when the last one has ended, and its driver is still there."""
+    return together(slow_to_rest(), patch.object(Level, "is_done", PropertyMock(return_value=True)))
 
 
 def forget_what_comes_behind_the_end() -> Broken:
