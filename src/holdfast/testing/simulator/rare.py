@@ -14,6 +14,8 @@ from holdfast.core.policy import RESTS
 from holdfast.testing.simulator.programs import TIME_LIMIT_S, TOOLS, random_child, with_steps_left_behind
 from holdfast.testing.simulator.scenario import DEATHS, WAR_S, Breakage, Order, Scenario, Task, draw_plain
 
+NAP_S = 1.2
+
 
 def draw(seed: int) -> Scenario:
     plain = draw_plain(seed)
@@ -117,7 +119,8 @@ def _nap(seed: int, number: int, hosts: int) -> Iterator[Breakage]:
     """A machine falls asleep in the middle of its work, is replaced, and wakes up before its tools have answered."""
     dice = Random(f"{seed}/nap")
     if hosts > 1 and dice.random() < 0.15:
-        yield Breakage(at_s=WAR_S * dice.random(), kind="zombie", host=number % hosts, for_s=1.2)
+        at_s = (WAR_S - NAP_S) * dice.random()  # peace would wake it sooner, from a nap that nobody can notice
+        yield Breakage(at_s=at_s, kind="zombie", host=number % hosts, for_s=NAP_S)
 
 
 def _busy_before(nap: Breakage, seed: int, first: int, hosts: int) -> Iterator[Task]:
