@@ -31,6 +31,14 @@ class Row(NamedTuple):
     violations: list[str]
 
 
+def row(what: str, tried: str, violations: list[str], count: int, at_least: int) -> Row:
+    """A row of so many tries. Fewer than `at_least` are no proof, whatever they found."""
+    few = (
+        [] if count >= at_least else [f"only {count:,} were tried, and {at_least:,} are the least that prove anything"]
+    )
+    return Row(what, tried, [*violations, *few])
+
+
 class Size(NamedTuple):
     """How much of each."""
 
@@ -44,6 +52,12 @@ class Size(NamedTuple):
     soak_s: float = 120.0
     examples: int = 10
 
+
+# The least that a row must have tried, at full size: far below what it does, and far above nothing.
+HISTORY_S_MIN = 20  # of virtual time
+POINTS_MIN = 20  # in one life of a program
+PLACES_MIN = 20_000
+MOMENTS_MIN = 50  # of one workload
 
 # For a look at the table; the sentences change with the numbers.
 QUICK = Size(
@@ -67,7 +81,8 @@ def simulator(size: Size) -> Iterator[Row]:
             _say(wrong[verdict.seed])
     tried = f"{size.seeds:,} histories, {virtual_s / 3600:,.0f} hours of virtual time"
     violations = [wrong[seed] for seed in sorted(wrong)]
-    yield Row("simulated histories: crashes, zombies, bad disks, clock jumps, odd tools", tried, violations)
+    what = "simulated histories: crashes, zombies, bad disks, clock jumps, odd tools and odd commands"
+    yield row(what, tried, violations, int(virtual_s), size.seeds * HISTORY_S_MIN)
     found = census()
     tried = f"all {len(expected())} within {found.histories} histories" if not found.missing else "not all"
     missing = [f"never reached: {label}" for label in sorted(found.missing)]
@@ -107,12 +122,14 @@ def sweep(size: Size) -> Iterator[Row]:
     for store, name in _STORES.items():
         found = kill(store=store, every=size.sweep_every)
         what = f"SIGKILL {points}, {name}, {len(PROGRAMS)} programs"
-        yield Row(what, f"{found.points:,} points", list(found.violations))
+        at_least = len(PROGRAMS) * POINTS_MIN // size.sweep_every
+        yield row(what, f"{found.points:,} points", list(found.violations), found.points, at_least)
     for program, every in size.double:
         found = kill(programs=[program], double=every, every=every)
         at = f"{_each(every)} point of the first life, each with {_each(every)} point of the second"
         what = f"SIGKILL again while recovering, SQLite, program `{program}`: {at}"
-        yield Row(what, f"{found.points:,} points and pairs of points", list(found.violations))
+        tried = f"{found.points:,} points and pairs of points"
+        yield row(what, tried, list(found.violations), found.points, (POINTS_MIN // every) ** 2)
 
 
 _STORES: dict[Literal["sqlite", "postgres"], str] = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
@@ -136,11 +153,14 @@ def disk(size: Size) -> Iterator[Row]:
     shown = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items()))
     violations = [text for flips in found for text in flips.violations]
     what = f"{_each(size.flip_every)} byte of a small store's file flipped, one at a time"
-    yield Row(what, f"{outcomes.total():,} places: {shown}", violations)
+    yield row(
+        what, f"{outcomes.total():,} places: {shown}", violations, outcomes.total(), PLACES_MIN // size.flip_every
+    )
     workloads, every = size.power
     cuts = asyncio.run(power.sweep(range(workloads), every=every))
     what = f"power cut on a replayed disk under SQLite, unsynced writes lost or torn, at {_each(every)} moment"
-    yield Row(what, f"{cuts.moments:,} moments of {workloads} workloads, one disk image each", cuts.violations)
+    tried = f"{cuts.moments:,} moments of {workloads} workloads, one disk image each"
+    yield row(what, tried, cuts.violations, cuts.moments, workloads * MOMENTS_MIN // every)
     what = "other faults of the disk: full, torn, read-only, locked, failing, shared, forked; a clock that is wrong"
     heavy = ["--ignore=tests/disk/test_flip.py", "--ignore=tests/disk/test_power.py"]
     yield _tests(what, "tests/disk", *heavy)
@@ -165,14 +185,17 @@ def load(size: Size) -> Iterator[Row]:
         f"{many.ended.get('completed', 0):,} of {many.executions:,} executions completed; at the height "
         f"{many.parked:,} waiting, {many.held:,} of them paused or interrupted, {per:.1f} KB each"
     )
-    yield Row("a crowd with random pauses and interrupts, memory bounded", tried, crowd.wrong_with(many))
+    what = "a crowd with random pauses and interrupts, memory bounded"
+    yield row(what, tried, crowd.wrong_with(many), many.executions, size.crowd)
     with tempfile.TemporaryDirectory(prefix="holdfast-proof-") as folder:
         rate = asyncio.run(completion.completion(Path(folder), size.plans))
     short = [] if rate.rate >= completion.RATE_MIN else [f"only {rate.rate:.2%} completed"]
+    short += [f"{rate.paid_twice:,} calls that may happen once happened twice"] if rate.paid_twice else []
     what = (
-        "10 % of tool calls fail for a moment and say that nothing happened; at least 99 % of the plans complete alone"
+        "10 % of tool calls fail for a moment and say that nothing happened, or nothing at all where a tool can look; "
+        "at least 99 % of the plans complete alone"
     )
-    yield Row(what, f"{rate.completed:,} of {rate.plans:,} plans", short)
+    yield row(what, f"{rate.completed:,} of {rate.plans:,} plans", short, rate.plans, size.plans)
     with tempfile.TemporaryDirectory(prefix="holdfast-proof-") as folder:
         report = asyncio.run(soak.soak(Path(folder), size.soak_s))
     tried = (
@@ -180,7 +203,7 @@ def load(size: Size) -> Iterator[Row]:
         f"{report.ended.get('completed', 0):,} of {report.executions:,} executions completed"
     )
     what = "a soak with engines killed and restarted; nothing grows, the doctor finds nothing"
-    yield Row(what, tried, soak.wrong_with(report))
+    yield row(what, tried, soak.wrong_with(report), report.kills, 1)
 
 
 def properties(size: Size) -> Iterator[Row]:
@@ -192,14 +215,15 @@ def properties(size: Size) -> Iterator[Row]:
 
 
 def _tests(what: str, *arguments: str, **environ: str) -> Row:
-    """A run of pytest, counted. What was skipped is not proved, and the row says so."""
+    """A run of pytest, counted. What was skipped is not proved, and a row with such a hole is none to publish."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(JOBS), "--no-header", *arguments]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False
     )  # fmt: skip
     passed, skipped = (_counted(word, done.stdout) for word in ("passed", "skipped"))
     tried = f"{passed:,} tests" + (f", and {skipped:,} skipped on this machine" if skipped else "")
-    return Row(what, tried, [] if done.returncode == 0 and passed else [(done.stdout + done.stderr)[-3000:]])
+    wrong = [] if done.returncode == 0 and passed else [(done.stdout + done.stderr)[-3000:]]
+    return Row(what, tried, [*wrong, *([f"{skipped:,} were skipped, and prove nothing"] if skipped else [])])
 
 
 def _say(line: str) -> None:

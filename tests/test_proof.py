@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from proof import parts, run
 from proof.parts import Row, Size
 
 from crash import sweep
+from disk import power
 from holdfast.testing.simulator import many
 from load import completion, crowd, soak
 
@@ -109,7 +111,7 @@ def test_load_is_held_to_its_bounds_at_the_size_of_the_proof(
     monkeypatch: pytest.MonkeyPatch, many: dict[str, Any], rate: float, soaked: dict[str, Any], wrong: list[int]
 ) -> None:
     async def completed(folder: Path, plans: int) -> Any:
-        return SimpleNamespace(rate=rate, completed=int(plans * rate), plans=plans)
+        return SimpleNamespace(rate=rate, completed=int(plans * rate), plans=plans, paid_twice=0)
 
     async def soaking(folder: Path, seconds: float) -> soak.Report:
         return msgspec.structs.replace(GOOD_SOAK, **soaked)
@@ -117,20 +119,61 @@ def test_load_is_held_to_its_bounds_at_the_size_of_the_proof(
     monkeypatch.setattr(crowd, "in_own_process", lambda count, seed: msgspec.structs.replace(GOOD_CROWD, **many))
     monkeypatch.setattr(completion, "completion", completed)
     monkeypatch.setattr(soak, "soak", soaking)
-    assert [len(row.violations) for row in parts.load(Size())] == wrong
+    assert [len(row.violations) for row in parts.load(Size(crowd=10))] == wrong
+
+
+# ---- a part that tried nothing ---------------------------------------------------------------------------------
+
+
+def test_a_sweep_of_no_points_is_not_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "sweep", lambda **_: sweep.Result())
+    assert [len(row.violations) for row in parts.sweep(Size())] == [1, 1, 1, 1]
+    monkeypatch.setattr(sweep, "sweep", lambda **_: sweep.Result(points=5000))
+    assert [len(row.violations) for row in parts.sweep(Size())] == [0, 0, 0, 0]
+
+
+def test_a_disk_on_which_nothing_was_broken_is_not_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pool:
+        def __enter__(self) -> Any:
+            return SimpleNamespace(map=lambda *_: [SimpleNamespace(outcomes=Counter(), violations=[])])
+
+        def __exit__(self, *_: object) -> None: ...
+
+    async def cuts(workloads: range, *, every: int) -> Any:
+        return SimpleNamespace(moments=0, violations=[])
+
+    monkeypatch.setattr(parts, "_processes", Pool)
+    monkeypatch.setattr(power, "sweep", cuts)
+    monkeypatch.setattr(parts, "_tests", lambda what, *_: Row(what, "12 tests", []))
+    assert [len(row.violations) for row in parts.disk(Size())] == [1, 1, 0]
+
+
+def test_histories_in_which_no_time_passed_and_loads_of_nobody_are_not_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def completed(folder: Path, plans: int) -> Any:
+        return SimpleNamespace(rate=1.0, completed=0, plans=0, paid_twice=0)
+
+    async def soaking(folder: Path, seconds: float) -> soak.Report:
+        return msgspec.structs.replace(GOOD_SOAK, kills=0)
+
+    monkeypatch.setattr(many, "judged", lambda seeds, jobs: iter(()))
+    assert len(next(parts.simulator(Size(seeds=10))).violations) == 1
+    monkeypatch.setattr(crowd, "in_own_process", lambda count, seed: GOOD_CROWD)
+    monkeypatch.setattr(completion, "completion", completed)
+    monkeypatch.setattr(soak, "soak", soaking)
+    assert all(row.violations for row in parts.load(Size()))
 
 
 @pytest.mark.parametrize(
     ("said", "code", "tried", "wrong"),
     [
         ("12 passed in 3 s", 0, "12 tests", 0),
-        ("12 passed, 2 skipped in 3 s", 0, "12 tests, and 2 skipped on this machine", 0),
+        ("12 passed, 2 skipped in 3 s", 0, "12 tests, and 2 skipped on this machine", 1),
         ("1 failed, 11 passed in 3 s", 1, "11 tests", 1),
-        ("2 skipped in 3 s", 0, "0 tests, and 2 skipped on this machine", 1),
+        ("2 skipped in 3 s", 0, "0 tests, and 2 skipped on this machine", 2),
         ("", 4, "0 tests", 1),
     ],
 )
-def test_runs_of_pytest_are_counted_and_a_run_of_nothing_proves_nothing(
+def test_runs_of_pytest_are_counted_and_what_was_skipped_or_is_not_there_proves_nothing(
     monkeypatch: pytest.MonkeyPatch, said: str, code: int, tried: str, wrong: int
 ) -> None:
     done = SimpleNamespace(stdout=said, stderr="", returncode=code)

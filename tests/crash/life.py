@@ -22,6 +22,7 @@ from crash import sabotage, world
 from crash.client import Client
 from crash.programs import FUNCTIONS, PROGRAMS
 from crash.report import Report, Survey, survey
+from holdfast.journal import checkpoints
 
 LIMIT_S = 60.0  # a life that has not ended by then is stuck, even on a busy machine
 LIMIT_SABOTAGED_S = 3.0  # then it is what we expect
@@ -110,9 +111,9 @@ def open_engine(order: Order, **others: Any) -> holdfast.Engine:
 
 
 def count_points(engine: holdfast.Engine, point: str) -> dict[str, int]:
-    """Count every journal write and every effect, and die at `before|after-commit|effect:N`."""
+    """Count every journal write, effect and checkpoint file, and die at `before|after-commit|effect|file:N`."""
     fatal, _, number = point.partition(":")
-    counts = {"commit": 0, "effect": 0}
+    counts = {"commit": 0, "effect": 0, "file": 0}
 
     def is_fatal(moment: str, what: str) -> bool:
         if moment == "before":
@@ -134,6 +135,17 @@ def count_points(engine: holdfast.Engine, point: str) -> dict[str, int]:
             os.kill(os.getpid(), signal.SIGKILL)
         return written
 
+    save = checkpoints.save
+
+    def counted_file(*arguments: Any) -> checkpoints.Saved:
+        if is_fatal("before", "file"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        saved = save(*arguments)
+        if is_fatal("after", "file"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return saved
+
+    checkpoints.save = counted_file
     engine.services.store.commit = counted  # type: ignore[method-assign]
     world.at_boundary = at_boundary
     return counts

@@ -233,6 +233,23 @@ PAID = Program(
     replies=dict.fromkeys(("first", "second", "third", "fourth", "ask_model", "buy"), MORE),
 )
 
+# What saves itself to a file after every step and at every rest, and is added to while it does.
+SAVING = Program(
+    subject=plan(
+        step("first", "put", 1),
+        {"id": "hold", "tool": "linger", "with": {"gate": "one"}},
+        step("last", "pay", 2),
+        checkpoint={"every_steps": 1, "on": ["pause", "interrupt", "end"]},
+    ),
+    script=[
+        Say(verb="extend", after="first", arguments={"steps": [step("more", "pay", 3)]}),
+        Say(verb="pause", after="hold"),
+        Open(gate="one"),
+        Say(verb="extend", arguments={"steps": [step("most", "put", 4)]}),
+        Say(verb="resume"),
+    ],
+)
+
 ASKED_FROM_ELSEWHERE = replace(ASKED, elsewhere=True)
 COMMANDED_FROM_ELSEWHERE = replace(COMMANDED, elsewhere=True)
 
@@ -245,6 +262,7 @@ PROGRAMS: dict[str, Program] = {
     "commanded": COMMANDED,
     "stopped": STOPPED,
     "paid": PAID,
+    "saving": SAVING,
     "asked-elsewhere": ASKED_FROM_ELSEWHERE,
     "commanded-elsewhere": COMMANDED_FROM_ELSEWHERE,
 }

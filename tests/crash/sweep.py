@@ -27,7 +27,10 @@ from crash.nursery import NURSERY, Task, Tried
 from crash.programs import PROGRAMS
 from crash.sabotage import SABOTAGES
 
-MOMENTS = ("before-commit", "after-commit", "before-effect", "after-effect", "before-said", "after-said")
+MOMENTS = (
+    "before-commit", "after-commit", "before-effect", "after-effect", "before-file", "after-file",
+    "before-said", "after-said",
+)  # fmt: skip
 JOBS = 6  # points tried at once: most of a life is waiting, for timers, looks and leases
 Store = Literal["sqlite", "postgres"]
 

@@ -1,6 +1,6 @@
 """A part of the crash sweep, small enough for every day; `python tests/crash/sweep.py` is the whole of it.
 
-Two programs are killed at every point, the others and PostgreSQL at some. The last tests break the engine on purpose:
+Three programs are killed at every point, the others and PostgreSQL at some. The last tests break the engine on purpose:
 a sweep that cannot fail would prove nothing.
 """
 
@@ -11,7 +11,7 @@ import pytest
 from crash.programs import PROGRAMS
 from crash.sweep import Result, main, sweep
 
-WHOLE = ["function", "stopped"]
+WHOLE = ["function", "stopped", "saving"]
 SOME = [name for name in PROGRAMS if name not in WHOLE]
 
 
@@ -20,7 +20,7 @@ def assert_unharmed(result: Result, at_least: int) -> None:
     assert result.points >= at_least, f"only {result.points} points were tried"
 
 
-@pytest.mark.parametrize(("program", "at_least"), [("function", 40), ("stopped", 20)])
+@pytest.mark.parametrize(("program", "at_least"), [("function", 40), ("stopped", 20), ("saving", 40)])
 def test_killed_at_every_point_a_program_ends_as_if_nothing_had_happened(program: str, at_least: int) -> None:
     assert_unharmed(sweep([program]), at_least)
 

@@ -6,10 +6,11 @@ never written again: old ones are what people have on their disks.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -20,9 +21,15 @@ from holdfast.core import events as ev
 from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.core.policy import Checkpoints
+from holdfast.engine.carrying import gather
+from holdfast.journal.bundle import write
+from holdfast.journal.bundle_read import read
 from holdfast.journal.codec import CHAIN_START, Row, decode, link, make_row, make_snapshot, verify
+from holdfast.testing.simulator import play
+from holdfast.testing.simulator.scenario import draw_plain
 
 HERE = Path(__file__).parent
+HISTORY = 0  # in which children, retries, large values and people's answers come about
 RAW_INPUTS = msgspec.Raw(b'{"topic": "tides"}')
 BLOB = msgspec.Raw(msgspec.json.encode(ev.Blob(digest="ab" * 16, bytes=9000)))
 
@@ -93,6 +100,22 @@ def _step(step: Any) -> dict[str, Any]:
         "diverged": step.diverged,
         **({"used": msgspec.to_builtins(step.used)} if step.used else {}),
     }
+
+
+def whole(state: Execution) -> Any:
+    """All of a folded state, as JSON: what a snapshot of it would hold, whatever snapshots look like by then."""
+    return msgspec.json.decode(make_snapshot(state, CHAIN_START).body)
+
+
+def lost(then: Any, now: Any, where: str = "") -> list[str]:
+    """Where a state of today does not say what it said then. What it says beyond that is new, and harms nobody."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        named: dict[str, Any] = cast("dict[str, Any]", then)
+        return [text for name in named for text in lost(named[name], now.get(name), f"{where}.{name}")]
+    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        pairs = enumerate(zip(then, now, strict=True))
+        return [text for place, (old, new) in pairs for text in lost(old, new, f"{where}[{place}]")]
+    return [] if then == now else [f"{where}: {then!r} then, {now!r} now"]
 
 
 def golden(events: Sequence[ev.Event]) -> Golden:
@@ -182,9 +205,31 @@ HISTORIES: dict[str, Sequence[ev.Event]] = {
 }
 
 
+class Exported(msgspec.Struct, kw_only=True):
+    """A file as an engine exported it, and by the id of each execution in it all that its events amounted to."""
+
+    file: str
+    states: dict[str, Any]
+
+
+def exported() -> Exported:
+    """The largest family of a simulated history: written by an engine, and the same wherever it is made."""
+    played = play(draw_plain(HISTORY))
+    heads = {head.id: head for head in played.store.all_heads()}
+    parents = sorted((head.parent_id for head in heads.values() if head.parent_id), key=lambda one: -heads[one].seq)
+    bundle = asyncio.run(gather(played.store, parents[0]))
+    file = b"".join(write(bundle, "golden"))
+    states = {carried.state.id: whole(carried.state) for carried in read(file).executions}
+    return Exported(file=file.decode(), states=states)
+
+
 def main() -> None:
     folder = HERE / f"v{ev.SCHEMA_VERSION}"
     folder.mkdir(exist_ok=True)
+    family = folder / "family.export"
+    if not family.exists():
+        family.write_bytes(msgspec.json.format(msgspec.json.encode(exported())) + b"\n")
+        print(f"{family.name} written")
     for name, events in HISTORIES.items():
         path = folder / f"{name}.json"
         if path.exists():

@@ -7,13 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from golden.make import HERE, HISTORIES, Golden, folded, main, summary
+from golden.make import HERE, HISTORIES, Exported, Golden, folded, lost, main, summary, whole
 from holdfast.core.events import SCHEMA_VERSION, AnyEvent, StepStarted, StepWaiting
 from holdfast.core.lifecycle import ENDS, TASK_MOVES
 from holdfast.journal import codec
+from holdfast.journal.bundle_read import read as read_bundle
 from holdfast.journal.codec import CHAIN_START, Snapshot, decode, make_snapshot, open_snapshot, verify
 
 JOURNALS = sorted(HERE.glob("v*/*.json"))
+EXPORTS = sorted(HERE.glob("v*/*.export"))
 
 
 def read(path: Path) -> Golden:
@@ -27,6 +29,32 @@ def test_an_old_journal_verifies_and_folds_as_it_did(path: Path) -> None:
     assert verify(rows, 0, CHAIN_START).hex() == journal.digest
     # Older files also say how many percent were done: a figure for people, which is worked out and not folded.
     assert summary(folded(rows)) == {name: value for name, value in journal.summary.items() if name != "percent"}
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_an_old_journal_folds_to_all_that_it_folded_to_whatever_snapshots_look_like_now(path: Path) -> None:
+    journal = read(path)
+    state = folded(journal.rows())
+    state.snapshot_seq = state.seq
+    assert lost(msgspec.json.decode(journal.snapshot), whole(state)) == []
+
+
+@pytest.mark.parametrize("change", ["missing", "other", "shorter"])
+def test_a_fold_that_forgets_something_is_noticed(change: str) -> None:
+    then = {"steps": {"a": {"effect": "once", "due_at": 7, "attempts": [1, 2]}}}
+    now = {"missing": {"effect": "once", "attempts": [1, 2]}, "other": {**then["steps"]["a"], "due_at": 8}}
+    changed = now.get(change, {**then["steps"]["a"], "attempts": [1]})
+    assert lost(then, {"steps": {"a": {**then["steps"]["a"], "new": 1}}, "more": 2}) == []
+    assert len(lost(then, {"steps": {"a": changed}})) == 1
+
+
+@pytest.mark.parametrize("path", EXPORTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_an_engine_exported_is_read_and_folds_as_it_did(path: Path) -> None:
+    exported = msgspec.json.decode(path.read_bytes(), type=Exported)
+    bundle = read_bundle(exported.file.encode())
+    states = {carried.state.id: whole(carried.state) for carried in bundle.executions}
+    assert lost(exported.states, states) == []
+    assert len(states) > 1
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: f"{path.parent.name}-{path.stem}")

@@ -12,6 +12,7 @@ async def test_nearly_all_plans_complete_though_one_call_in_ten_fails(tmp_path: 
     assert found.plans == 1000
     assert abs(found.failed_calls / found.calls - FAILS) < 0.02, "the world was not as flaky as it should be"
     assert found.rate >= RATE_MIN, found
+    assert found.paid_twice == 0, "a call that may happen once, and can be looked for, happened twice"
 
 
 async def test_the_rate_can_fall(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -17,8 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import holdfast
 from holdfast.core import events as ev
-from holdfast.core.commands import Answer
+from holdfast.core.commands import DATA_BYTES_MAX, Answer, Command
 from holdfast.core.lifecycle import ENDS, TASK_MOVES
+from holdfast.engine.inbox import settle
+from holdfast.journal.liveness import InProcess
 from holdfast.journal.log import read_events
 from properties.strategies import FACTOR
 
@@ -28,6 +31,13 @@ GATED = {"name": "gated", "steps": [{"id": "gate", "wait": {"event": "go"}}]}
 ASKING = {"name": "asking", "steps": [{"id": "gate", "tool": "quick", "approval": "required"}]}
 BUSY = {"name": "busy", "steps": [{"id": "gate", "tool": "slow"}]}
 RESTS_AS = {"gated": "waiting", "asking": "waiting", "busy": "running"}  # where each stands until it is let go on
+
+
+VERBS = sorted({*EVENT_OF, "approve", "deny", "answer", "resolve", "send", "extend"})
+SENSELESS = [
+    b"[]", b'"now"', b"nothing", b'{"why":null}', b'{"until":"soon"}', b'{"step":["gate"]}',
+    msgspec.json.encode({"why": "x" * DATA_BYTES_MAX}),
+]  # fmt: skip
 
 
 class Model:
@@ -76,6 +86,7 @@ class Lifecycle(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.answered = ""
+        self.cuts = 0
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(asyncio.wait_for(work, self.patience_s))
@@ -90,7 +101,11 @@ class Lifecycle(RuleBasedStateMachine):
 
             @holdfast.tool(effect="read")
             async def slow() -> None:
-                await self.gate.wait()
+                try:
+                    await self.gate.wait()
+                except asyncio.CancelledError:
+                    self.cuts += 1
+                    raise
 
             @holdfast.tool(effect="read")
             async def quick() -> None: ...
@@ -179,6 +194,27 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(verb=st.sampled_from(["answer", "resolve"]))
     def answer_what_nobody_asked(self, verb: str) -> None:
         self.say("refused", verb, step="gate", remedy="done")
+
+    @rule(verb=st.sampled_from(VERBS), arguments=st.sampled_from(SENSELESS))
+    def say_what_makes_no_sense(self, verb: Any, arguments: bytes) -> None:
+        """Past whoever would not let it in: it is refused, nothing is journaled, nobody is woken, nothing is cut."""
+        before, cuts = self.do(self.all_told()), self.cuts
+        services, command_id = self.engine.services, self.engine.services.new_id()
+        command = Command(
+            id=command_id, execution_id=self.run.id, verb=verb, at=0, by="ann", arguments=msgspec.Raw(arguments)
+        )
+
+        async def post() -> Answer:
+            await services.store.commit([command])
+            return await settle(services, InProcess(), command, self.engine._keeper.drivers.get)  # pyright: ignore[reportPrivateUsage]
+
+        assert self.do(post()).outcome == "refused"
+        self.reach()
+        assert self.do(self.all_told()) == before
+        assert self.cuts == cuts
+
+    async def all_told(self) -> list[ev.Event]:
+        return [event for _, event in await read_events(self.engine.services.store, self.run.id, 0)]
 
     def teardown(self) -> None:
         if hasattr(self, "engine"):

@@ -24,8 +24,10 @@ from holdfast.testing.simulator.history import (
     Held,
     LeftAlone,
     Reopened,
+    SavedFile,
     Wiped,
 )
+from holdfast.testing.simulator.people import ODD
 from holdfast.testing.simulator.scenario import FAULTS, MONEY_VERB, VERBS
 from holdfast.testing.simulator.visits import AFTER_EFFECT, STRANGE, WITHOUT_EFFECT
 from holdfast.testing.simulator.witness import Story, Testimony, testify
@@ -65,6 +67,12 @@ _OTHERS = (
     "an attempt was lost with its process",
     "a running execution was taken over",
     "somebody slept through its replacement",
+    "a checkpoint was saved",
+    "there was no room for a checkpoint",
+    "a plan was added to while a file of it was written",
+    "a plan was added to while it was held and all its steps had ended",
+    "what makes no sense was turned down",
+    "a yes came too late",
 )
 
 
@@ -106,8 +114,10 @@ def reached(played: Played) -> Iterator[str]:
     for process, naps in naps_of(played.history.of(Fault)).items():
         if any(was_replaced(story, process, *nap) for story in told.stories.values() for nap in naps):
             yield "somebody slept through its replacement"
+    files = {(line.execution_id, line.through): line.at_us for line in played.history.of(SavedFile)}
     for story in told.stories.values():
         yield from _in_journal(story)
+        yield from _in_extensions(story, files)
 
 
 def _in_line(line: AnyLine) -> Iterator[str]:
@@ -132,6 +142,8 @@ def _in_line(line: AnyLine) -> Iterator[str]:
             yield "something restored was held" if line.why else "something held was let go"
         case Wiped() if line.execution_ids:
             yield "everything moved, and came back from files"
+        case SavedFile():
+            yield "there was no room for a checkpoint" if line.error else "a checkpoint was saved"
         case LeftAlone():
             yield "everybody was left alone"
         case _:
@@ -164,6 +176,10 @@ def _in_commands(told: Testimony) -> Iterator[str]:
         yield f"{command.verb} {'applied' if is_applied else 'turned down'}"
         if command.by == "tool":
             yield "a late answer settled a doubt" if is_applied else "a second answer was turned down"
+        if command.by.startswith(ODD) and not is_applied:
+            yield "what makes no sense was turned down"
+        if command.verb == "approve" and answers[0][1].seq and not is_applied:
+            yield "a yes came too late"
 
 
 def _in_journal(story: Story) -> Iterator[str]:
@@ -189,6 +205,30 @@ def _in_journal(story: Story) -> Iterator[str]:
             started[event.path] = event
         else:
             yield f"tried again {_how(started[event.path], event)}"
+
+
+def _in_extensions(story: Story, files: dict[tuple[str, int], int]) -> Iterator[str]:
+    """When a plan was added to: beside a file of it, or when there was nothing left to do for it."""
+    status, live = "", set[str]()
+    for fact in story.facts:
+        match event := fact.event:
+            case ev.TaskPaused():
+                status = "paused"
+            case ev.TaskStarted():
+                status = "running"
+            case ev.StepStarted():
+                live.add(event.path)
+            case ev.StepCompleted() | ev.StepFailed():
+                live.discard(event.path)
+            case ev.PlanExtended() if status == "paused" and not live and fact.seq > story.born:
+                yield "a plan was added to while it was held and all its steps had ended"
+            case ev.CheckpointSaved() if fact.seq > story.born:
+                begun_us = files.get((story.id, event.through), fact.at_us)
+                added = story.events(ev.PlanExtended)
+                if any(begun_us < other.at_us and other.seq < fact.seq for other, _ in added):
+                    yield "a plan was added to while a file of it was written"
+            case _:
+                pass
 
 
 def _how(before: ev.StepStarted, event: ev.StepRetrying) -> str:

@@ -26,6 +26,7 @@ from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Claim, Entry, Head, NewExecution, Written
 from holdfast.journal.writer import Batch, Writer
 from holdfast.testing.simulator.disk import SimulatedLiveness
+from simulator.sabotage_commands import COMMAND_SABOTEURS
 from simulator.sabotage_deaths import DEATH_SABOTEURS
 from simulator.sabotage_journals import JOURNAL_SABOTEURS
 from simulator.sabotage_keeping import KEEPING_SABOTEURS
@@ -274,4 +275,5 @@ SABOTEURS = (
     *JOURNAL_SABOTEURS,
     *KEEPING_SABOTEURS,
     *DEATH_SABOTEURS,
+    *COMMAND_SABOTEURS,
 )

@@ -15,6 +15,7 @@ from holdfast.testing.simulator.scenario import Breakage, Order, Scenario, Task,
 from holdfast.testing.simulator.verdict import CHECKS
 from simulator.census import census
 from simulator.sabotage import SABOTEURS
+from simulator.sabotage_commands import slow_to_rest
 from simulator.saboteur import Saboteur, caught
 
 SEEDS_AT_ONCE = 20
@@ -97,6 +98,15 @@ def test_what_a_fork_copied_from_a_machine_whose_clock_was_ahead_is_not_early() 
     stories = witness.testify(played.history).stories.values()
     assert [story.created.forked_from is not None for story in stories] == [False, True]
     assert judge(played) == []
+
+
+def test_what_is_added_when_the_last_step_has_ended_is_taken_by_whoever_still_drives() -> None:
+    """As many seeds as it takes to notice one who forgets it."""
+    forgetful = sabotage("forget what is added last")
+    with slow_to_rest():
+        for seed in range(caught(forgetful).seeds):
+            lost = [violation for violation in judge(play(draw(seed))) if violation.check in forgetful.noticed_by]
+            assert lost == [], f"seed {seed}"
 
 
 # ---- checks that can fail --------------------------------------------------------------------------------------

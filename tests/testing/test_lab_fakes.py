@@ -213,3 +213,14 @@ def test_mistakes_about_fakes_are_named(lab: Lab) -> None:
     with pytest.raises(LabError, match="there is a fake of mail already"):
         lab.fake("mail")
     assert repr(lab.fake("other")) == "<fake other, called 0 times>"
+
+
+def test_a_fake_can_check_nothing_that_the_real_tool_cannot() -> None:
+    @holdfast.tool(effect="once", in_doubt="verify")
+    async def pay() -> str:
+        return "paid"
+
+    lab = Lab()
+    lab.fake(pay, returns="paid")
+    with pytest.raises(holdfast.SettingsInvalid, match="needs a check"):
+        lab.run({"name": "p", "steps": [{"id": "a", "tool": "pay"}]})

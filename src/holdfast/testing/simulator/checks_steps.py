@@ -111,7 +111,8 @@ def nothing_begins_while_held(case: Case) -> Iterator[str]:
     """
     for story in case.told.stories.values():
         held = 0
-        for fact, event in story.events(ev.TaskPaused, ev.TaskInterrupted, ev.TaskStarted, ev.StepStarted):
+        kinds = (ev.TaskPaused, ev.TaskInterrupted, ev.TaskStarted, ev.StepStarted, ev.ChildStarted)
+        for fact, event in story.events(*kinds):
             match event:
                 case ev.TaskPaused() | ev.TaskInterrupted():
                     held = fact.seq
@@ -119,6 +120,8 @@ def nothing_begins_while_held(case: Case) -> Iterator[str]:
                     held = 0
                 case ev.StepStarted() if held and event.kind in ("tool", "code") and event.digest:
                     yield f"{story.id} {event.path}: began with event {fact.seq} while held by event {held}"
+                case ev.ChildStarted() if held:
+                    yield f"{story.id} {event.path}: its child began with event {fact.seq} while held by event {held}"
                 case _:
                     pass
 

@@ -81,6 +81,16 @@ def a_no_ends_a_step(case: Case) -> Iterator[str]:
                 yield f"{story.id} {event.path}: event {fact.seq} is {ev.name_of(event)}, and nobody said yes"
 
 
+def an_answer_comes_before_its_limit(case: Case) -> Iterator[str]:
+    """Silence is a no: once the time for an answer is over, nobody's yes counts any more."""
+    for story in case.told.stories.values():
+        asked = {event.request.id: event.request for _, event in story.events(ev.ApprovalRequested)}
+        for fact, event in story.events(ev.ApprovalGranted, ev.ApprovalDenied):
+            until = asked[event.request_id].expires_at
+            if until is not None and event.at >= until and fact.seq > story.born:
+                yield f"{story.id}: event {fact.seq} answers {event.request_id} {event.at - until} µs after its limit"
+
+
 def nothing_is_early(case: Case) -> Iterator[str]:
     """No timer rings, no limit acts and no further attempt begins before its time, by the clock of its machine."""
     for story in case.told.stories.values():
@@ -208,6 +218,7 @@ def _noted_by(story: Story, note: ev.StepNoted) -> str:
 CHECKS: tuple[Check, ...] = (
     what_wants_a_yes_is_called_after_it,
     a_no_ends_a_step,
+    an_answer_comes_before_its_limit,
     nothing_is_early,
     an_event_satisfies_one_wait,
     retries_are_bounded,

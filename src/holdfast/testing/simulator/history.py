@@ -62,6 +62,15 @@ class Held(Line, tag="held"):
     why: str
 
 
+class SavedFile(Line, tag="saved"):
+    """An execution saved itself, with the events up to `through`, the last of which has this digest; or could not."""
+
+    execution_id: str
+    through: int = 0
+    digest: bytes = b""
+    error: str = ""
+
+
 class Reopened(Line, tag="reopened"):
     """A journal was read from a snapshot at this number, and the events after it."""
 
@@ -166,8 +175,8 @@ class Trouble(Line, tag="trouble"):
 
 
 AnyLine = (
-    Committed | Deleted | Wiped | Filed | Copied | Held | Reopened | Called | Saw | Watched | Ordered | HandedIn
-    | Returned | Fault | ClockSet | LeftAlone | CutShort | Trouble
+    Committed | Deleted | Wiped | Filed | Copied | Held | SavedFile | Reopened | Called | Saw | Watched | Ordered
+    | HandedIn | Returned | Fault | ClockSet | LeftAlone | CutShort | Trouble
 )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ from holdfast.engine.services import Limits, Pace
 from holdfast.journal.memory import MemoryStore
 from holdfast.testing.assembled import AssembledEngine
 from holdfast.testing.simulator.disk import FAIR, DiskWeather, SimulatedLiveness, SimulatedStore
+from holdfast.testing.simulator.files import FOLDER, Files, FilesLoop
 from holdfast.testing.simulator.history import Fault, History, Saw
-from holdfast.testing.simulator.processes import Process, SimulatedLoop
+from holdfast.testing.simulator.processes import Process
 from holdfast.testing.simulator.programs import player
 from holdfast.testing.simulator.scenario import Scenario
 from holdfast.testing.simulator.world import Toolbox, World
@@ -24,11 +25,12 @@ from holdfast.tools.registry import Registry
 class Common:
     """What all machines share."""
 
-    def __init__(self, loop: SimulatedLoop, scenario: Scenario, shared: MemoryStore) -> None:
+    def __init__(self, loop: FilesLoop, scenario: Scenario, shared: MemoryStore) -> None:
         self.loop = loop
         self.scenario = scenario
         self.shared = shared
         self.history = History()
+        self.files = Files(loop, scenario.seed, self.history)
         self.world = World(str(scenario.seed), scenario.trouble, self.history)
         self.liveness: dict[str, SimulatedLiveness] = {}
         self.processes: list[Process] = []
@@ -92,6 +94,7 @@ class Host:
             ),
             pace=Pace(look_s=0.1, sweep_changed_s=0.2, sweep_s=0.5, snapshot_events_min=scenario.snapshot_events_min),
         )
+        self.engine.services.data_folder = FOLDER  # set here: what else would be written there is no part of this
         await self.engine.open()
         self.is_up = True
 

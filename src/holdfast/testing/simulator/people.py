@@ -13,19 +13,27 @@ from typing import Any
 import msgspec
 
 from holdfast.core import events as ev
+from holdfast.core.commands import Command
 from holdfast.core.errors import HoldfastError, InputInvalid, PlanInvalid
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.engine import Engine
+from holdfast.engine.inbox import settle
+from holdfast.journal.log import read_state
 from holdfast.journal.store import Head, Query
 from holdfast.testing.simulator.history import Called, HandedIn, Ordered, Returned, Trouble, Watched
 from holdfast.testing.simulator.hosts import Common, Host
+from holdfast.testing.simulator.oddities import oddity
 from holdfast.testing.simulator.programs import EVENTS
 from holdfast.testing.simulator.scenario import Order, Task
+from holdfast.testing.virtual import START_US
 from holdfast.tools.call import Happened
 
+ODD = "odd"  # who says what makes no sense
 TRIES_MAX = 60
 PATIENCE_S = 60.0  # for an errand that should be done at once
+MOMENT_WITHIN_S = 5.0  # for a file that is just being written, or a limit that just comes
+LOOKS_EVERY_S = 0.002
 AGAIN_MAX = 5  # how often a person tries the same thing before giving it up
 Errand = Callable[[Host], Awaitable[bool]]
 Arguments = Callable[[Engine], Awaitable[dict[str, Any]]]
@@ -80,7 +88,8 @@ class People:
             program, inputs = (task.plan, {}) if task.plan is not None else ("play", {"script": task.script})
             key = f"task-{task.number}"
             run = await host.engine.start(
-                program or {}, inputs=inputs, key=key, title=key, owner="client", hold=task.hold, budget=task.budget
+                program or {}, inputs=inputs, key=key, title=key, owner="client", hold=task.hold, budget=task.budget,
+                checkpoint=task.checkpoint,
             )  # fmt: skip
             self._write(HandedIn(at_us=self._now_us(), process=host.process.name, key=key, execution_id=run.id))
             self._ids[task.number] = run.id
@@ -137,6 +146,8 @@ class People:
     # ---- commands -----------------------------------------------------------------------------------------------
 
     async def order(self, order: Order) -> None:
+        if order.among in ("saving", "expiring"):
+            await self._until_there_is(order.among)
         heads = await self._common.shared.heads(Query(limit=1000))
         ended = [head for head in heads if head.status in ENDS]
         living = [head for head in heads if head.status not in ENDS]
@@ -150,18 +161,65 @@ class People:
             choice = [head for head in living if head.id in parents]
         elif order.among == "orphans":
             choice = [head for head in living if self._common.is_gone(head.driver)]
+        elif order.among:
+            choice = [head for head in living if self._is_at(order.among, head)]
+        elif order.task is not None:
+            choice = [head for head in heads if head.key == f"task-{order.task}"]
         if not choice:
             return None
         whom = choice[order.whom % len(choice)]
+        if order.odd:
+            return await self._say_oddly(whom, order)
         dice = Random(f"{self._common.scenario.seed}/order/{order.number}")
 
         async def arguments(engine: Engine) -> dict[str, Any]:
+            if order.verb == "extend" and (
+                order.among or order.task is not None
+            ):  # more than once, perhaps, and so each under a name of its own
+                return _extension(f"extra{order.number}")
             return await _arguments(engine, whom.id, order.verb, dice)
 
         firsts = (order.number, order.number + 1) if order.twice else (order.number,)
         said = (self._say(whom.id, order.verb, f"order-{order.number}", arguments, first) for first in firsts)
         await asyncio.gather(*said)
         return None
+
+    async def _until_there_is(self, moment: str) -> None:
+        """Wait a while for somebody who is just there."""
+        give_up_s = self._loop.time() + MOMENT_WITHIN_S
+        while self._loop.time() < give_up_s:
+            if any(self._is_at(moment, head) for head in self._common.shared.all_heads()):
+                return
+            await asyncio.sleep(LOOKS_EVERY_S)
+
+    def _is_at(self, moment: str, head: Head) -> bool:
+        """Whether a file of it is being written; or whether the time for an answer is over, and nobody has noticed."""
+        if moment == "saving":
+            return head.id in self._common.files.being_written
+        is_asking = head.status == "waiting" and any(reason.kind == "approval" for reason in head.reasons)
+        return is_asking and not head.driver and 0 < (head.wake_at or 0) <= START_US + self._now_us()
+
+    async def _say_oddly(self, whom: Head, order: Order) -> None:
+        """Written into the inbox by a client that does not look at what it sends: another version, or a broken one."""
+        dice = Random(f"{self._common.scenario.seed}/odd/{order.number}")
+        _, state, _ = await read_state(self._common.shared, whom.id)
+        asked = next((asked.request.id for asked in state.open_requests()), "")
+        command = Command(
+            id=f"{ODD}-{order.number}",
+            execution_id=whom.id,
+            verb=order.verb,  # type: ignore[arg-type]
+            at=START_US + self._now_us(),
+            by=f"{ODD}-{order.number}",
+            arguments=msgspec.Raw(oddity(order.verb, asked, dice)),
+        )
+
+        async def post(host: Host) -> bool:
+            await host.store.commit([command])
+            drivers = host.engine._keeper.drivers  # pyright: ignore[reportPrivateUsage] -- as the engine itself asks
+            await settle(host.engine.services, host.liveness, command, drivers.get)
+            return True
+
+        await self.insist(post, order.number)
 
     async def _retry(self, whom: Head, order: Order) -> None:
         """Run again what is over. Nobody insists: whoever retries twice gets two executions."""
@@ -270,8 +328,7 @@ async def _arguments(engine: Engine, execution_id: str, verb: str, dice: Random)
     if verb == "budget":
         return dice.choice(({"add_micros": 30_000}, {"limit_micros": 50_000}, {"limit_micros": 500_000}))
     if verb == "extend":
-        steps = [{"id": "extra", "tool": "look", "timeout": 4}]
-        return {"data": msgspec.Raw(msgspec.json.encode(steps)), "count": 1}
+        return _extension("extra")
     if verb in ("approve", "deny", "answer", "resolve"):
         state = await engine.get(execution_id).state()
         for asked in state.open_requests():
@@ -280,6 +337,11 @@ async def _arguments(engine: Engine, execution_id: str, verb: str, dice: Random)
                 words["remedy"] = _remedy(asked.request, dice)
             return words | _edits(asked.request, dice) if verb == "approve" else words
     return {}
+
+
+def _extension(step_id: str) -> dict[str, Any]:
+    steps = [{"id": step_id, "tool": "look", "timeout": 4}]
+    return {"data": msgspec.Raw(msgspec.json.encode(steps)), "count": 1}
 
 
 def _remedy(request: ev.Request, dice: Random) -> str:

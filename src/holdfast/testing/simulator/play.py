@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,12 +19,12 @@ from holdfast.core.lifecycle import ENDS
 from holdfast.journal.log import read_state
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Head, Query
+from holdfast.testing.simulator.files import FilesLoop
 from holdfast.testing.simulator.history import ClockSet, CutShort, Held, History, LeftAlone
 from holdfast.testing.simulator.hosts import Common, Host
 from holdfast.testing.simulator.keeping import Keeping
 from holdfast.testing.simulator.moving import bring_back, lose_all_but_files, something_is_on_its_way
 from holdfast.testing.simulator.people import People
-from holdfast.testing.simulator.processes import SimulatedLoop
 from holdfast.testing.simulator.scenario import KEEPING_VERBS, WAR_S, Breakage, Order, Scenario, Task
 
 ALONE_S = 60  # how long nobody does anything when peace has come: what can go on by itself must
@@ -40,27 +41,15 @@ class Played(msgspec.Struct):
 
 def play(scenario: Scenario, store: Callable[[], MemoryStore] = MemoryStore) -> Played:
     """Play a scenario to its end, in virtual time. `store` is for those who want to break it on purpose."""
-    loop = _HistoryLoop()
+    loop = FilesLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(_Conductor(loop, scenario, store()).conduct())
-
-
-class _HistoryLoop(SimulatedLoop):
-    """Work for other threads is done at once: real threads would take turns whenever they like."""
-
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 class _Conductor:
     """Stands outside of all processes, and sees everything."""
 
-    def __init__(self, loop: SimulatedLoop, scenario: Scenario, shared: MemoryStore) -> None:
+    def __init__(self, loop: FilesLoop, scenario: Scenario, shared: MemoryStore) -> None:
         self._loop = loop
         self._scenario = scenario
         self._shared = shared
@@ -75,26 +64,21 @@ class _Conductor:
         self._hosts = [Host(self._common, number) for number in range(self._scenario.hosts)]
         self._people = People(self._common, self._hosts)
         self._keeping = Keeping(self._common, self._hosts, self._people)
-        listener = _TroubleLog(self._people.trouble)
-        logger = logging.getLogger("holdfast")
-        logger.addHandler(listener)
-        propagate, logger.propagate = logger.propagate, False
         self._loop.set_exception_handler(lambda _, context: self._people.trouble(f"loop: {_told(context)}"))
         self._loop.allow(TURNS_MAX, partial(self._cut_short, asyncio.current_task()))
-        try:
-            for host in self._hosts:
-                host.boot()
-            await self._war()
-            await self._peace()
-            await self._close()
-        except asyncio.CancelledError:
-            if not self._is_cut_short:
-                raise
-        finally:
-            self._common.history.is_open = False
-            logger.removeHandler(listener)
-            logger.propagate = propagate
-        await self._bury()
+        with self._common.files.in_place_of_the_disk(), _listening(self._people.trouble):
+            try:
+                for host in self._hosts:
+                    host.boot()
+                await self._war()
+                await self._peace()
+                await self._close()
+            except asyncio.CancelledError:
+                if not self._is_cut_short:
+                    raise
+            finally:
+                self._common.history.is_open = False
+            await self._bury()
         return Played(self._scenario, self._common.history, self._shared, self._loop.time())
 
     # ---- war ----------------------------------------------------------------------------------------------------
@@ -282,6 +266,19 @@ class _Conductor:
         for process in self._common.processes:
             process.kill()
             await process.bury()
+
+
+@contextmanager
+def _listening(trouble: Callable[[str], None]) -> Generator[None]:
+    """What the engine complains of goes into the history, and nowhere else."""
+    listener, logger = _TroubleLog(trouble), logging.getLogger("holdfast")
+    logger.addHandler(listener)
+    propagate, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = propagate
 
 
 def _told(context: dict[str, Any]) -> str:

@@ -10,23 +10,34 @@ from random import Random
 
 import msgspec
 
-from holdfast.testing.simulator.programs import TOOLS, random_child, with_steps_left_behind
+from holdfast.core.policy import RESTS
+from holdfast.testing.simulator.programs import TIME_LIMIT_S, TOOLS, random_child, with_steps_left_behind
 from holdfast.testing.simulator.scenario import DEATHS, WAR_S, Breakage, Order, Scenario, Task, draw_plain
+
+NAP_S = 1.2
 
 
 def draw(seed: int) -> Scenario:
     plain = draw_plain(seed)
     is_restored = any(breakage.kind == "restored" for breakage in plain.breakages)
     moves = () if is_restored else tuple(_moved(seed))
-    tasks = tuple(_with_strays(task) for task in plain.tasks)
+    tasks = tuple(_with_checkpoints(_with_strays(task)) for task in plain.tasks)
     tasks += tuple(_moving_family(seed, len(tasks), moves))
     naps = tuple(_nap(seed, len(tasks), plain.hosts))
     tasks += tuple(task for nap in naps for task in _busy_before(nap, seed, len(tasks), plain.hosts))
+    saving = tuple(_saving(seed, len(tasks)))
+    tasks += saving
+    held_back = tuple(_held_back(seed, len(tasks)))
+    tasks += held_back
     breakages = (*plain.breakages, *moves, *naps)
     orders = plain.orders
     orders += tuple(_after_deaths(seed, len(orders), breakages))
     orders += tuple(_before_moving(seed, len(orders), moves))
     orders += tuple(_at_once(seed, len(orders)))
+    orders += tuple(_while_saving(seed, 100, saving))
+    orders += tuple(_while_held_back(seed, 200, held_back))
+    orders += tuple(_odd(seed, 300))
+    orders += tuple(_too_late(seed, 400))
     return msgspec.structs.replace(plain, tasks=tasks, orders=orders, breakages=breakages)
 
 
@@ -34,6 +45,66 @@ def _with_strays(task: Task) -> Task:
     if task.script is None:
         return task
     return msgspec.structs.replace(task, script=with_steps_left_behind(task.script))
+
+
+def _with_checkpoints(task: Task) -> Task:
+    """Some save themselves to files while they run; drawn from the program, as budgets are."""
+    dice = Random(f"checkpoints of {task.plan or task.script}")
+    policy = dice.choice(({"every_steps": 1}, {"every_steps": 2, "on": ["end"]}, {"every_s": 1}, {"on": list(RESTS)}))
+    return msgspec.structs.replace(task, checkpoint=policy) if dice.random() < 0.3 else task
+
+
+def _saving(seed: int, first: int) -> Iterator[Task]:
+    """Short plans that save themselves after each step: the file after the last is written when the program is over."""
+    dice = Random(f"{seed}/saving")
+    for number in range(first, first + dice.choice((0, 0, 1, 2))):
+        steps = [{"id": f"s{place}", "tool": "look", "timeout": TIME_LIMIT_S} for place in range(dice.randint(1, 3))]
+        plan = {"name": "saving", "checkpoint": {"every_steps": 1}, "steps": steps}
+        yield Task(number=number, at_s=WAR_S * dice.random(), plan=plan)
+
+
+def _while_saving(seed: int, first: int, tasks: tuple[Task, ...]) -> Iterator[Order]:
+    """Somebody adds to a plan while a file of it is written."""
+    dice = Random(f"{seed}/while saving")
+    for task in tasks:
+        for number in range(first, first + dice.randint(1, 3)):
+            at_s = task.at_s + dice.choice((0.05, 0.5, 2.0)) * dice.random()
+            yield Order(number=number, at_s=at_s, verb="extend", whom=dice.randint(1, 6), among="saving")
+        first += 3
+
+
+def _held_back(seed: int, number: int) -> Iterator[Task]:
+    """A plan whose last step takes a while."""
+    dice = Random(f"{seed}/held back")
+    if dice.random() < 0.5:
+        steps = [{"id": "s0", "tool": "look", "timeout": TIME_LIMIT_S}]
+        yield Task(number=number, at_s=WAR_S * 0.8 * dice.random(), plan={"name": "held back", "steps": steps})
+
+
+def _while_held_back(seed: int, first: int, tasks: tuple[Task, ...]) -> Iterator[Order]:
+    """Somebody pauses it during its last step, adds to it when that has ended, and lets it go on."""
+    dice = Random(f"{seed}/while held back")
+    for task in tasks:
+        pause_s = task.at_s + dice.choice((0.01, 0.05, 0.2))
+        for number, (verb, at_s) in enumerate((("pause", pause_s), ("extend", pause_s + 4), ("resume", pause_s + 5))):
+            yield Order(number=first + number, at_s=at_s, verb=verb, whom=0, task=task.number)
+
+
+def _odd(seed: int, first: int) -> Iterator[Order]:
+    dice = Random(f"{seed}/odd")
+    for number in range(first, first + dice.choice((1, 3, 5))):
+        verb = dice.choice(
+            ("interrupt", "interrupt", "stop", "extend", "approve", "resolve", "pause", "resume", "send")
+        )
+        yield Order(number=number, at_s=WAR_S * dice.random(), verb=verb, whom=dice.randint(1, 6), odd=True)
+
+
+def _too_late(seed: int, first: int) -> Iterator[Order]:
+    """Somebody says yes when the time for it has just passed."""
+    dice = Random(f"{seed}/too late")
+    for number in range(first, first + dice.choice((0, 1, 2))):
+        at_s, verb = WAR_S * (0.2 + 0.8 * dice.random()), dice.choice(("approve", "approve", "deny"))
+        yield Order(number=number, at_s=at_s, verb=verb, whom=dice.randint(1, 6), among="expiring")
 
 
 def _moved(seed: int) -> Iterator[Breakage]:
@@ -48,7 +119,8 @@ def _nap(seed: int, number: int, hosts: int) -> Iterator[Breakage]:
     """A machine falls asleep in the middle of its work, is replaced, and wakes up before its tools have answered."""
     dice = Random(f"{seed}/nap")
     if hosts > 1 and dice.random() < 0.15:
-        yield Breakage(at_s=WAR_S * dice.random(), kind="zombie", host=number % hosts, for_s=1.2)
+        at_s = (WAR_S - NAP_S) * dice.random()  # peace would wake it sooner, from a nap that nobody can notice
+        yield Breakage(at_s=at_s, kind="zombie", host=number % hosts, for_s=NAP_S)
 
 
 def _busy_before(nap: Breakage, seed: int, first: int, hosts: int) -> Iterator[Task]:

@@ -41,13 +41,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     twice: bool = False
     hold: bool = False
     budget: dict[str, Any] | None = None
+    checkpoint: dict[str, Any] | None = None
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """A command to the execution that stands at `whom` in the list; `twice` sends it from two processes.
 
-    `among` narrows the list: to parents of a child that lives, to orphans, whose driver has died, or to roots that
-    nothing was made from.
+    `among` narrows the list: to parents of a child that lives, to orphans, whose driver has died, to roots that
+    nothing was made from, or to those of whom a file is just being written, or who have waited for a yes until just
+    now, for whose moment it waits.
     """
 
     number: int
@@ -55,7 +57,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     verb: str
     whom: int
     twice: bool = False
-    among: Literal["", "parents", "orphans", "roots"] = ""
+    among: Literal["", "parents", "orphans", "roots", "saving", "expiring"] = ""
+    task: int | None = None  # to what was handed in as this one
+    odd: bool = False  # it makes no sense, and comes past whoever would have said so
 
 
 class Breakage(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.testing.simulator import (
+    checks_commands,
     checks_deaths,
     checks_journal,
     checks_keeping,
@@ -15,6 +16,7 @@ from holdfast.testing.simulator import (
     checks_once,
     checks_outside,
     checks_plans,
+    checks_saving,
     checks_spending,
     checks_steps,
     checks_waits,
@@ -35,6 +37,8 @@ _ROOMS = (
     checks_moving,
     checks_spending,
     checks_keeping,
+    checks_saving,
+    checks_commands,
 )
 CHECKS: dict[str, Check] = {check.__name__: check for room in _ROOMS for check in room.CHECKS}
 _ENDS = checks_moving.every_history_comes_to_an_end

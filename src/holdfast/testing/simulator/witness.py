@@ -49,6 +49,17 @@ class Hold(msgspec.Struct):
     released: int | None = None  # the number of the event with which it let go
 
 
+class Answered(msgspec.Struct, frozen=True):
+    """An answer as it became durable: after which event, and in which status."""
+
+    answer: Answer
+    seq: int
+    status: str
+    process: str
+    epoch: int
+    at_us: int
+
+
 class Story(msgspec.Struct):
     """Everything the witness knows of one execution."""
 
@@ -59,6 +70,8 @@ class Story(msgspec.Struct):
     holds: list[Hold] = []
     born: int = 0  # events it was created with: a fork's are copies of what its origin did
     listed: list[tuple[int, str]] = []  # (number, status): what its drivers wrote into the list, and after which event
+    wakes: list[tuple[int, int | None]] = []  # (number, time): when its drivers wanted it to be looked at again
+    answered: list[Answered] = []
     snapshots: list[Snapshot] = []  # in the order in which they were written
     wrongs: list[tuple[str, str]] = []  # (check, what was wrong), noticed while writing down
     deleted_us: int | None = None  # since when it is gone
@@ -232,6 +245,9 @@ def _append(told: Testimony, entry: Entry, line: Committed) -> None:
         story.snapshots.append(entry.snapshot)
     if entry.change is not None:
         story.listed.append((len(story.facts), entry.change.status))
+        story.wakes.append((len(story.facts), entry.change.wake_at))
+        now = (len(story.facts), entry.change.status, line.process, entry.epoch, line.at_us)
+        story.answered.extend(Answered(answer, *now) for answer in entry.answers)
     for new in entry.creates:
         _create(told, new, line)
     for command in entry.posts:
