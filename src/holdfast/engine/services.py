@@ -187,9 +187,12 @@ class Services:
         return ""
 
     def _extension_objection(self, state: Execution, event: ev.PlanExtended) -> str:
-        check = getattr(self.programs.get(state.facts().program.kind), "check_extension", None)
+        kind = state.facts().program.kind
+        if kind not in self.programs:
+            return ""  # nobody here can tell
+        check = getattr(self.programs[kind], "check_extension", None)
         if check is None:
-            return ""
+            return f"only plans can be extended; this is a {kind}"
         try:
             check(state, msgspec.json.decode(event.steps, type=list[dict[str, Any]]))
         except msgspec.ValidationError as error:
