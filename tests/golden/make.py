@@ -21,7 +21,7 @@ from holdfast.core import events as ev
 from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.core.policy import Checkpoints
-from holdfast.engine.carrying import gather
+from holdfast.engine.gathering import gather
 from holdfast.journal.bundle import write
 from holdfast.journal.bundle_read import read
 from holdfast.journal.codec import CHAIN_START, Row, decode, link, make_row, make_snapshot, verify

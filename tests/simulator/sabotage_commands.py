@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core import commands
 from holdfast.core import events as ev
-from holdfast.engine import carrying, checkpointing, family, inbox, ownership, pulse
+from holdfast.engine import checkpointing, family, gathering, inbox, ownership, pulse
 from holdfast.engine.driver import Driver
 from holdfast.journal import log
 from holdfast.journal.codec import Snapshot, make_snapshot
@@ -66,7 +66,7 @@ def take_a_late_yes() -> Broken:
 
 def speak_of_another_file() -> Broken:
     async def save(*arguments: Any) -> ev.CheckpointSaved:
-        saved = await carrying.save(*arguments)
+        saved = await gathering.save(*arguments)
         return msgspec.structs.replace(saved, through=saved.through + 1)
 
     return patch.object(checkpointing, "save", save)
