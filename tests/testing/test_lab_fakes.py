@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.core.errors import SettingsInvalid
 from holdfast.testing import Lab, LabError
 
 FAST = holdfast.StepPolicy(retry=holdfast.Retry(first_s=1.0))
@@ -222,5 +223,5 @@ def test_a_fake_can_check_nothing_that_the_real_tool_cannot() -> None:
 
     lab = Lab()
     lab.fake(pay, returns="paid")
-    with pytest.raises(holdfast.SettingsInvalid, match="needs a check"):
+    with pytest.raises(SettingsInvalid, match="needs a check"):
         lab.run({"name": "p", "steps": [{"id": "a", "tool": "pay"}]})
