@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import importlib.util
 import os
 import signal
@@ -26,6 +27,7 @@ from holdfast.core.errors import (
     Transient,
 )
 from holdfast.core.failure import describe
+from holdfast.tools import keeper_tree
 from holdfast.tools.adapter import HERE
 from holdfast.tools.browser import Browser, Config
 from holdfast.tools.browser_errors import Crashed, NoPage, NotThere, TimedOut
@@ -318,14 +320,39 @@ def _page(browser: Browser) -> Any:
     return browser.visits.chromium.browser.contexts[-1].pages[-1]
 
 
-async def test_the_browsers_own_doors_are_closed_to_pages_whatever_is_allowed(wide: Browser, site: Site) -> None:
+async def test_the_browsers_own_door_is_closed_to_pages_whatever_is_allowed(wide: Browser, site: Site) -> None:
     await do(wide, "open", url=f"{site.url}/hello")
     assert wide.visits.chromium is not None
-    ports = wide.visits.chromium.proxy._own_ports  # pyright: ignore[reportPrivateUsage]
-    assert len(ports) == 2
-    for port in ports:
-        error = await fails(wide, "open", url=f"http://127.0.0.1:{port}/json/version")
-        assert str(error) == f"127.0.0.1:{port} belongs to the browser itself; no page may reach it"
+    (port,) = wide.visits.chromium.proxy._own_ports  # pyright: ignore[reportPrivateUsage]
+    error = await fails(wide, "open", url=f"http://127.0.0.1:{port}/json/version")
+    assert str(error) == f"127.0.0.1:{port} belongs to the browser itself; no page may reach it"
+
+
+async def test_the_browser_listens_on_no_port_and_leaves_no_door_in_its_folder(browser: Browser, site: Site) -> None:
+    """Whoever can talk to its driver's door can read every page; a step that runs a command would find it."""
+    await do(browser, "open", url=f"{site.url}/hello")
+    assert browser.visits.chromium is not None
+    pid = browser.visits.chromium.pid
+    everybody = (pid, *keeper_tree.tree_below(pid))
+    sockets = {link for one in everybody for link in links_of(one) if link.startswith("socket:")}
+    assert sockets, "it talks to its proxy"
+    assert listening() & set(links_of(os.getpid())), "the site and the proxy of this process are seen"
+    assert not sockets & listening()
+    assert "holdfast-pipes" not in os.listdir(f"/proc/{pid}/cwd")
+
+
+def links_of(pid: int) -> list[str]:
+    found: list[str] = []
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(file))
+    return found
+
+
+def listening() -> set[str]:
+    """The sockets of this machine that wait for connections."""
+    rows = [row.split() for kind in ("tcp", "tcp6") for row in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]]
+    return {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
 
 
 async def test_an_unknown_host_and_a_closed_port_are_transient(wide: Browser) -> None:

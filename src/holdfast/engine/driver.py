@@ -135,6 +135,9 @@ class Driver:
         """
         known = len(self.state.extensions)
         await self._settle_strays()
+        while self.state.status != "running":  # whoever waits behind a pause, too, begins when it is over
+            await self.admit()
+            await self._settle_strays()
         await self.admit()
         return len(self.state.extensions) > known
 
@@ -143,18 +146,19 @@ class Driver:
 
         Nor may a step be forgotten that was running when a process died, and that the program did not come back to.
         """
-        strays = self._pulse.movers - {asyncio.current_task()}
-        for task in strays:
-            task.cancel()
-        if strays:
+        if self._checkpoints is not None:
+            await self._checkpoints.settle()  # what it saved is journaled before its end
+        left: set[asyncio.Task[Any]] = set()
+        while strays := self._pulse.movers - {asyncio.current_task()} - left:  # others may begin while these end
+            for task in strays:
+                task.cancel()
             _, running = await asyncio.wait(strays, timeout=self.services.limits.interrupt_grace_s)
             for task in running:
                 self.services.leave_behind(task)
+            left |= running
         cut = self._cut_off("its program ended while it ran")
         if cut and self.log.error is None:
             self.append(*cut)
-        if self._checkpoints is not None:
-            await self._checkpoints.settle()  # what it saved is journaled before its end
 
     def _cut_off(self, why: str) -> list[ev.Event]:
         return told_as_lost(close_attempts(self.state, self.now_us(), why), self._left)

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import re
 import shutil
 import tempfile
 from collections import deque
@@ -23,8 +22,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.core.errors import Misconfigured, ToolError, Transient
 from holdfast.core.resources import Resources
 from holdfast.tools.addresses import Reach
+from holdfast.tools.browser_pipes import Handover
 from holdfast.tools.browser_proxy import BrowserProxy
-from holdfast.tools.processes import Lasting, Process, spawn
+from holdfast.tools.processes import Exit, Lasting, Process, spawn
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -60,9 +60,9 @@ _FLAGS = (
     "--mute-audio",
     "--password-store=basic",
     "--use-mock-keychain",
-    "--remote-debugging-port=0",
+    "--remote-debugging-pipe",  # and no port, which every program of the machine could find
+    "--no-startup-window",
 )
-_LISTENING = re.compile(r"DevTools listening on (ws://\S+:(\d+)/\S+)")
 
 
 def find_chromium(executable: str) -> str:
@@ -107,6 +107,7 @@ class Chromium:
         self.browser: Browser
         self._playwright: Playwright | None = None
         self._process: Process | None = None
+        self._handover: Handover | None = None
         self._profile = ""
         self._said: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
         self._listening: asyncio.Task[None] | None = None
@@ -139,31 +140,63 @@ class Chromium:
             f"--proxy-server=http://127.0.0.1:{proxy_port}",
             f"--js-flags=--max-old-space-size={self._memory.heap_mb}",
         )
-        argv = [program, *_FLAGS, *own, *sandbox, "about:blank"]
-        self._process = await spawn(
-            argv,
-            cwd=self._profile,
-            env=_environment(self._profile),
-            resources=Lasting(Resources(memory_bytes=self._memory.all_mb << 20), victims=PAGE),
-        )
-        address = await self._address(program, self._process)
-        self._listening = asyncio.create_task(self._listen(self._process))
+        argv = [program, *_FLAGS, *own, *sandbox]
+        handover = self._handover = Handover(self._profile)
+        await asyncio.to_thread(handover.prepare)
         from playwright.async_api import async_playwright
 
         self._playwright = await async_playwright().start()
-        self.browser = await self._playwright.chromium.connect_over_cdp(address)
+        connecting = asyncio.create_task(self._connect(self._playwright, handover))
+        receiving = asyncio.create_task(handover.descriptors())
+        try:
+            await asyncio.wait((connecting, receiving), return_when=asyncio.FIRST_COMPLETED)
+            if connecting.done():  # before it had anybody to connect to: it failed
+                await connecting
+            await self._spawn(argv, await receiving)
+            await self._connected(program, connecting)
+        finally:
+            for task in (connecting, receiving):
+                task.cancel()
+            await asyncio.gather(connecting, receiving, return_exceptions=True)
         self.browser.on("disconnected", self._disconnected)
 
-    async def _address(self, program: str, process: Process) -> str:
-        """Where it listens, as it says on its standard error."""
-        while line := await _line(process.stderr):
-            self._said.append(line)
-            if found := _LISTENING.search(line):
-                self.proxy.keep_off(int(found[2]))
-                return found[1]
-        end = await process.wait()
-        said = "\n".join(list(self._said)[-5:])
-        raise Misconfigured(f"{program} ended with code {end.code} instead of starting:\n{said}")
+    async def _connect(self, playwright: Playwright, handover: Handover) -> None:
+        self.browser = await playwright.chromium.launch(
+            executable_path=handover.program,
+            env=dict(_environment(self._profile)),
+            handle_sigint=False,
+            handle_sigterm=False,
+            handle_sighup=False,
+        )
+
+    async def _spawn(self, argv: list[str], pipes: list[int]) -> None:
+        limits = Lasting(Resources(memory_bytes=self._memory.all_mb << 20), victims=PAGE)
+        try:
+            self._process = await spawn(
+                argv, cwd=self._profile, env=_environment(self._profile), more=pipes, resources=limits
+            )
+        finally:
+            for descriptor in pipes:
+                os.close(descriptor)
+        self._listening = asyncio.create_task(self._listen(self._process))
+
+    async def _connected(self, program: str, connecting: asyncio.Task[None]) -> None:
+        assert self._process is not None
+        ended = asyncio.create_task(self._process.wait())
+        await asyncio.wait((connecting, ended), return_when=asyncio.FIRST_COMPLETED)
+        if ended.done() and self._listening is not None:
+            await self._listening
+            said = "".join(list(self._said)[-5:])
+            raise Misconfigured(f"{program} ended with code {ended.result().code} instead of starting:\n{said}")
+        ended.add_done_callback(self._ended)
+        await connecting
+
+    def _ended(self, ended: asyncio.Task[Exit]) -> None:
+        """Or Playwright would wait for the end of whom it has started."""
+        if not ended.cancelled():
+            ended.exception()  # nobody else asks
+        if self._handover is not None:
+            self._handover.close()
 
     async def _listen(self, process: Process) -> None:
         """It writes warnings as long as it lives, and must not stop because nobody reads them."""
@@ -187,6 +220,8 @@ class Chromium:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
+        if self._handover is not None:
+            self._handover.close()
         await self.proxy.close()
         if self._profile:
             await asyncio.to_thread(shutil.rmtree, self._profile, ignore_errors=True)

@@ -42,10 +42,6 @@ class BrowserProxy:
         self._own_ports.add(port)
         return port
 
-    def keep_off(self, port: int) -> None:
-        """A port of this machine that no page may reach, whatever `allow` says: the browser's own door."""
-        self._own_ports.add(port)
-
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()

@@ -7,7 +7,8 @@ dead, even by SIGKILL) the keeper kills everything below itself and ends. A comm
 what its whole tree uses is looked at many times a second, and beyond a limit the tree is ended. The keeper refuses to
 die of a terminal's Ctrl-C or a service manager's SIGTERM, because then nobody would be left to tidy up.
 
-From the engine: a 4-byte length and a JSON object; `spawn` comes with three descriptors (stdin, stdout, stderr).
+From the engine: a 4-byte length and a JSON object; `spawn` comes with the `descriptors` that the command will have
+as 0, 1, 2 (stdin, stdout, stderr) and so on.
 To the engine: lines of JSON, `started`, `refused` or `exited`, each with the id the engine chose.
 """
 
@@ -114,7 +115,8 @@ class Keeper:
 
     def _obey(self, request: dict[str, Any]) -> None:
         if request["do"] == "spawn":
-            mine, self._descriptors = self._descriptors[:3], self._descriptors[3:]
+            count = request["descriptors"]
+            mine, self._descriptors = self._descriptors[:count], self._descriptors[count:]
             self._spawn(request, mine)
         else:
             self._signal(request["id"], request["signal"])

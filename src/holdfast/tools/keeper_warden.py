@@ -109,7 +109,7 @@ def _become(request: dict[str, Any], ends: Ends, parent: int, libc: Any) -> NoRe
                 os._exit(1)
         for number in (*trees.DEAF_TO, KEEPER_DIED, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)  # ignored ones, by us or by Python, would be inherited
-        for target, descriptor in enumerate(ends.stdio):  # they cannot be 0, 1, 2 themselves: the keeper has those open
+        for target, descriptor in enumerate(ends.stdio):  # the keeper has the first ones open itself
             os.dup2(descriptor, target, inheritable=True)
         if request.get("limits"):
             trees.set_limits(request["limits"])

@@ -153,11 +153,13 @@ async def spawn(
     env: Mapping[str, str],
     stdin: bytes | None = None,
     talks: bool = False,
+    more: Sequence[int] = (),
     resources: Resources | Lasting | None = OF_THE_CALL,
 ) -> Process:
     """Start a command. One that cannot be started is `Misconfigured`, and nothing has happened.
 
     `stdin` is all that it can read; with `talks` its stdin stays open, and `Process.write` writes to it.
+    `more` are descriptors that it will have as 3 and so on; they stay open here.
     It is held to `resources`: by default to what the running call may use, and what it used is counted for that call.
     `Lasting` ones are for what outlives a call; None holds it to nothing.
     """
@@ -180,7 +182,8 @@ async def spawn(
     ends, theirs = await Ends.open(stdin, talks=talks)
     try:
         try:
-            line = _send_spawn(request, theirs, _Waiter(loop, started, exited))
+            request["descriptors"] = len(theirs) + len(more)
+            line = _send_spawn(request, [*theirs, *more], _Waiter(loop, started, exited))
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
