@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from engine.kit import HURRY, Gate, Script, engine_at, plan, result, seen, settled, step, step_of, until
+from engine.kit import HURRY, Gate, Script, engine_at, plan, result, seen, settled, step, step_of, turns, until
 from holdfast.core.errors import InputInvalid, StoreCorrupted, UsageError
+from holdfast.engine import checkpointing, gathering
 
 
 async def test_a_step_that_nobody_waited_for_does_not_outlive_its_program() -> None:
@@ -45,6 +46,41 @@ async def test_a_background_step_is_cut_off_when_the_function_returns() -> None:
 
     async with engine_at("memory:", functions=[hasty]) as engine:
         run = await engine.start(hasty)
+        assert await result(run) == "gone before Task"
+        assert (await step_of(run, "look")).status == "interrupted"
+        assert look.cancelled == 1
+
+
+async def test_a_background_step_that_begins_while_the_last_checkpoint_is_written_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, first = Gate("look"), Script("first", name="first")
+    writing, go_on, begin = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    save = gathering.save
+
+    async def slow_disk(*given: Any) -> Any:
+        writing.set()
+        await go_on.wait()
+        return await save(*given)
+
+    async def later(ctx: holdfast.Context) -> None:
+        await begin.wait()
+        await ctx.call(look.tool, name="look")
+
+    @holdfast.function
+    async def hasty(ctx: holdfast.Context) -> str:
+        task = asyncio.create_task(later(ctx))
+        await ctx.call(first.tool)
+        return f"gone before {task.get_name()[:4]}"
+
+    monkeypatch.setattr(checkpointing, "save", slow_disk)
+    async with engine_at(tmp_path, first.tool, look.tool, functions=[hasty]) as engine:
+        run = await engine.start(hasty, checkpoint={"every_steps": 1})
+        await writing.wait()
+        await turns()  # the function has returned, and its driver waits for the disk
+        begin.set()
+        await look.wait_entered()
+        go_on.set()
         assert await result(run) == "gone before Task"
         assert (await step_of(run, "look")).status == "interrupted"
         assert look.cancelled == 1
