@@ -96,6 +96,18 @@ def test_caching_what_is_asked_with_a_secret_is_a_warning(shop: Workshop) -> Non
     assert said in shop.run("check", "cached.yaml", MY_TOKEN="a-long-enough-value").out
 
 
+def test_a_fallback_that_a_known_failure_does_not_reach_is_a_warning(shop: Workshop) -> None:
+    shop.write(
+        "spare.yaml",
+        "name: spare\nsteps:\n"
+        "  - {id: a, tool: shell.run, with: {command: exit 4}, fallback: {tool: work.do, with: {}}}\n"
+        "  - {id: b, tool: shell.run, with: {command: exit 4}, effect: read, fallback: {tool: work.do, with: {}}}\n",
+    )
+    first, *_, last = shop.run("check", "spare.yaml").out.splitlines()
+    assert first.startswith("spare.yaml:3: warning: steps[0].fallback: this step is once, so its fallback runs only")
+    assert last == "1 plan: 0 mistakes, 1 warning"
+
+
 def test_limits_that_hold_for_nothing_are_a_warning(shop: Workshop) -> None:
     plan = """\
 name: limits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 from typing import Any
 
 import pytest
@@ -139,6 +140,20 @@ def test_history_tells_who_ran_and_who_commanded_what(shop: Workshop) -> None:
     assert shop.run("show", older["id"], "--json").json["started_by"] == me
     assert ": not today" in text
     assert "no execution matches --owner bob" in shop.run("history", "--owner", "bob").err
+
+
+def test_diff_shows_the_place_in_which_long_values_differ(shop: Workshop) -> None:
+    text = "the same for long " * 30
+    for end in ("red", "blue"):
+        step = {"id": "say", "tool": "shell.run", "with": {"command": ["echo", text + end]}}
+        shop.write("long.json", json.dumps({"name": "long", "steps": [step]}))
+        shop.run("run", "long.json")
+    newest, older = (head["id"] for head in shop.run("list", "--json").json)
+    found = shop.run("diff", older, newest, code=1).out.splitlines()
+    place = found.index("document, steps[0].with.command[1]")
+    assert found[place + 1].startswith("  a: …")
+    assert found[place + 1].endswith("the same for long red")
+    assert found[place + 2].endswith("the same for long blue")
 
 
 def test_diff_compares_by_path_and_its_exit_code_tells(shop: Workshop) -> None:

@@ -89,6 +89,22 @@ def test_the_same_key_means_the_same_execution(shop: Workshop) -> None:
     assert 'the key "k1" belongs to execution' in refused.err
 
 
+def test_a_key_that_was_used_before_is_said_to_run_nothing_again(shop: Workshop) -> None:
+    first = shop.run("run", "two.yaml", "--key", "k1").out
+    assert "key k1" not in first
+    said = f"key k1 is execution {shop.newest()['id']}, which has completed; nothing was run again"
+    assert shop.run("run", "two.yaml", "--key", "k1").out.splitlines()[0] == said
+
+
+def test_a_mistyped_value_hides_no_other_mistake_in_the_inputs(shop: Workshop) -> None:
+    plan = "name: tides\ninputs: {port: string, naps: integer}\nsteps:\n  - {id: a, tool: work.do}\n"
+    shop.write("tides.yaml", plan)
+    refused = shop.run("run", "tides.yaml", "-i", "prt=x", "-i", "naps=two", code=2).err
+    assert 'inputs.naps: expected a whole number, got the string "two"' in refused
+    assert 'inputs.prt: no such input; did you mean "port"?' in refused
+    assert "inputs.port: missing; expected a string" in refused
+
+
 def test_labels_title_and_owner_are_kept(shop: Workshop) -> None:
     shop.run("run", "two.yaml", "--label", "team=a", "--title", "Mine", "--owner", "ada")
     head = shop.newest()
@@ -101,7 +117,7 @@ def test_check_starts_nothing(shop: Workshop) -> None:
     lacking = shop.run("run", "needy.yaml", "--check", code=1)
     assert 'work.needy needs the program "no-such-program-anywhere", which is not on PATH' in lacking.out
     assert shop.run("run", "needy.yaml", "--check", "--json", code=1).json["ok"] is False
-    refused = shop.run("run", "needy.yaml", code=1)
+    refused = shop.run("run", "needy.yaml", code=2)
     assert "holdfast: nothing was started, because something is missing:" in refused.err
     assert shop.run("list", "--json").json == []
 

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from core.histories import BROKEN, step
 from holdfast.core import events as ev
-from holdfast.core.compare import Comparison, Difference, Side, compare, side_of
+from holdfast.core.compare import Comparison, Difference, Side, compare, places, side_of
 from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 
@@ -55,6 +55,15 @@ def test_steps_that_differ_by_status_tool_arguments_output_attempts_and_error() 
     assert differences(a, b) == [
         ("x", "status"), ("x", "tool"), ("x", "output"), ("x", "error"), ("x", "attempts"), ("x", "arguments"),
     ]  # fmt: skip
+
+
+def test_places_lead_to_what_differs_and_to_what_one_side_lacks() -> None:
+    a = {"name": "x", "steps": [{"id": "a", "with": {"n": 1}}, {"id": "b"}]}
+    b = {"name": "x", "steps": [{"id": "a", "with": {"n": "1"}, "retry": 3}]}
+    assert list(places(a, b)) == [
+        ("steps[0].with.n", 1, "1"), ("steps[0].retry", None, 3), ("steps[1]", {"id": "b"}, None),
+    ]  # fmt: skip
+    assert list(places(a, a)) == []
 
 
 def test_only_a_striking_duration_is_told_and_it_makes_no_difference() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import InputInvalid
-from holdfast.core.inputs import InputSpec, check_inputs, parse_cli_input
+from holdfast.core.inputs import InputSpec, check_inputs, parse_cli_input, parse_cli_inputs
 
 SPECS = {
     "topic": InputSpec(type="string", description="what to write about"),
@@ -77,6 +77,19 @@ def test_text_from_the_command_line_becomes_the_declared_type(kind: Any, text: s
 
 def test_text_for_an_undeclared_input_stays_text():
     assert parse_cli_input(None, "3") == "3"
+
+
+def test_every_mistake_in_texts_is_told_once_and_nothing_is_missing_that_has_a_value_already():
+    specs = {"port": InputSpec(type="string"), "naps": InputSpec(type="list")}
+
+    def told(beside: dict[str, Any] | None) -> list[str]:
+        return [str(problem) for problem in parse_cli_inputs(specs, {"prt": "x", "naps": "two"}, beside)[1]]
+
+    naps = 'inputs.naps: expected a list, got the string "two"; write it as JSON'
+    unknown = 'inputs.prt: no such input; did you mean "port"?'
+    assert told({}) == [naps, unknown, "inputs.port: missing; expected a string"]
+    assert told({"port": "Wyk"}) == [naps, unknown]
+    assert told(None) == [naps, unknown]
 
 
 def test_text_that_does_not_fit_is_refused():

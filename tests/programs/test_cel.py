@@ -99,7 +99,7 @@ def test_a_syntax_error_has_its_column(cel: Cel):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("inputs.missing", 'there is no field "missing"'),
+        ("inputs.missing", 'there is no field "missing"; there are: n, f, s, l, m, odd key'),
         ("inputs.missing + 1", 'there is no field "missing"'),
         ("steps.search.output.result", 'there is no field "result"; did you mean "results"?'),
         ("inputs.l[7]", "there is no item 7 in a list of 2"),
@@ -120,6 +120,15 @@ def test_failures_name_the_expression_and_say_why(cel: Cel, text: str, message: 
     with pytest.raises(InvalidCall) as caught:
         evaluate(cel, text)
     assert str(caught.value) == f"${{{{ {text} }}}}: {message}"
+
+
+def test_of_a_large_map_only_some_fields_are_named(cel: Cel):
+    many = {f"key{number}" + "x" * 100: number for number in range(20)}
+    with pytest.raises(InvalidCall) as caught:
+        cel.compile("inputs.zzz", NAMES).evaluate({"inputs": many})
+    assert "; there are: key0" in str(caught.value)
+    assert str(caught.value).endswith(", …")
+    assert "key8" not in str(caught.value)
 
 
 def test_a_variable_without_a_value_is_named(cel: Cel):

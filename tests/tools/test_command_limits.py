@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import ResourceShort
+from holdfast.core.errors import ResourceShort, ToolError
 from holdfast.core.failure import describe
 from holdfast.core.resources import DEFAULTS, Resources
 from holdfast.tools import keeper_tree, processes, shell
@@ -151,6 +151,18 @@ async def test_a_memory_hog_is_ended(tmp_path: Path, program: str) -> None:
     assert "raise resources.memory of the step, the plan or the settings" in str(error)
     assert call.used is not None
     assert 100 * MB < (call.used.memory_bytes or 0) < 400 * MB
+
+
+async def test_a_command_that_is_refused_memory_is_told_its_limit(tmp_path: Path) -> None:
+    call = Call("execution", "step", 1, "key", tmp_path)
+    call.resources = Resources(memory_bytes=64 * MB).over(DEFAULTS)
+    (tool,) = shell.Shell(shell.Config(), HERE).tools()
+    with pytest.raises(ToolError, match="exit code 1 from: ") as caught:  # it never had what it asked for
+        await tool.invoke(tool.validate({"command": [*PYTHON, "bytearray(10**9)"]}), call)
+    assert "MemoryError\n(its limit of memory is " in str(caught.value)
+    with pytest.raises(ToolError) as caught:
+        await tool.invoke(tool.validate({"command": "exit 4"}), call)
+    assert "memory" not in str(caught.value)
 
 
 async def test_memory_that_processes_share_is_counted_once(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,6 +13,7 @@ from holdfast.cli.filters import ANY, Filters
 from holdfast.cli.options import AsJson, Id, Limit, spread
 from holdfast.cli.place import bare_engine, looked_into, now_us, settings_of, wait_for
 from holdfast.cli.text import (
+    VALUE_CHARS_MAX,
     aside,
     distance,
     duration,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 INBOX_MAX = 1000  # executions looked into for what they ask
 PAGE = 500
+PLACES_MAX = 5  # of one value, in which it differs
+CHARS_BEFORE = 40  # of a long text are shown before the place in which it differs
 VALUE_BYTES_MAX = 16 * 1024  # of a value that `diff` shows; a larger one is shown as its size and digest
 
 
@@ -281,14 +285,49 @@ def _as_lines(found: dict[str, Any]) -> list[str]:
             side, status = ("a", one["a"]) if one["b"] is None else ("b", one["b"])
             lines.append(f"{where}only in {side} ({status})")
         else:
-            lines += [f"{where}{one['what']}", f"  a: {_brief(one['a'])}", f"  b: {_brief(one['b'])}"]
+            lines += _sides(f"{where}{one['what']}", one["a"], one["b"])
     for one in found["durations"]:
         lines.append(f"{one['path']}: took {duration(one['a_s'])} in a, {duration(one['b_s'])} in b")
     return lines
 
 
-def _brief(said: Any) -> str:
+def _sides(heading: str, a: Any, b: Any) -> list[str]:
+    """Both of them; of what would be cut, only the places that differ, which may lie behind the cut."""
+    from holdfast.core.compare import places
+
+    shown = [_brief(a), _brief(b)]
+    is_cut = max(map(len, shown)) > VALUE_CHARS_MAX and not (_is_reference(a) or _is_reference(b))
+    found = list(islice(places(a, b), PLACES_MAX + 1)) if is_cut else []
+    if not found:
+        return [heading, f"  a: {shown[0]}", f"  b: {shown[1]}"]
+    lines: list[str] = []
+    for place, one, other in found[:PLACES_MAX]:
+        start = _start(one, other)
+        lines += [f"{heading}, {one_line(place)}" if place else heading]
+        lines += [f"  a: {_brief(one, start)}", f"  b: {_brief(other, start)}"]
+    return lines + ([f"{heading}: more places differ; --json shows all"] if len(found) > PLACES_MAX else [])
+
+
+def _is_reference(said: Any) -> bool:
     match said:
+        case {"holdfast": "blob"}:
+            return True
+        case _:
+            return False
+
+
+def _start(a: Any, b: Any) -> int:
+    """Of two texts that are the same for long: a little before they part."""
+    if not isinstance(a, str) or not isinstance(b, str):
+        return 0
+    same = next((at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
+    return max(0, same - CHARS_BEFORE) if same >= VALUE_CHARS_MAX - CHARS_BEFORE else 0
+
+
+def _brief(said: Any, start: int = 0) -> str:
+    match said:
+        case str() if start:
+            return f"…{value(said[start:])}"
         case None:
             return "nothing"
         case {"holdfast": "blob", "bytes": int(number), "digest": str(digest)}:

@@ -26,9 +26,9 @@ from holdfast.cli.options import (
     read_inputs_file,
     spread,
 )
-from holdfast.cli.place import driving_engine, existing_store, settings_of, wait_for
+from holdfast.cli.place import driving_engine, existing_store, now_us, settings_of, wait_for
 from holdfast.cli.text import count, is_terminal, json_line, one_line, tame
-from holdfast.core.errors import InputInvalid, Refused, UsageError
+from holdfast.core.errors import InputInvalid, Misconfigured, Refused, UsageError
 
 if TYPE_CHECKING:
     from holdfast.app import Engine
@@ -96,22 +96,27 @@ def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
         from holdfast.cli.dry import look_ahead
 
         preparer = preparer_of(settings)  # no engine: looking leaves no journal behind
-        inputs = {**from_file, **typed_inputs(preparer, subject, given)}
+        inputs = {**from_file, **typed_inputs(preparer, subject, given, from_file)}
         return look_ahead(preparer, subject, inputs, dry_run=dry_run, as_json=as_json)
     turnstile = _turnstile(step, no_ask or as_json)
 
     async def work() -> int:
         async with driving_engine(settings, turnstile, recover=_recovery(detached)) as engine:
-            inputs = {**from_file, **typed_inputs(engine.preparer, subject, given)}
-            started = await engine.start(
-                subject, inputs=inputs, owner=owner, key=key, title=title, labels=labels, hold=hold, budget=spendable,
-                cache=not no_cache,
-            )  # fmt: skip
+            inputs = {**from_file, **typed_inputs(engine.preparer, subject, given, from_file)}
+            began_at = now_us()
+            try:
+                started = await engine.start(
+                    subject, inputs=inputs, owner=owner, key=key, title=title, labels=labels, hold=hold,
+                    budget=spendable, cache=not no_cache,
+                )  # fmt: skip
+            except Misconfigured as error:  # nothing was started, so to whoever typed it it is wrong use
+                raise UsageError(str(error)) from None
             if hold:
                 return _tell_held(started.id, as_json)
             if detached:
                 return await detach(engine, started, as_json)
-            return await _drive(engine, started, as_json=as_json, no_ask=no_ask, turnstile=turnstile)
+            note = _known_by(key, await started.head(), began_at) if key else ""
+            return await _drive(engine, started, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile)
 
     return wait_for(work())
 
@@ -223,7 +228,7 @@ def retry(  # noqa: PLR0913, PLR0917 -- one parameter per option
 
     async def start(engine: Engine, found: Run) -> Run:
         subject = locate(plan, settings) if plan else None
-        inputs = typed_inputs(engine.preparer, subject or await _program_of(found), given)
+        inputs = typed_inputs(engine.preparer, subject or await _program_of(found), given, None)
         return await engine.retry(found.id, from_step=from_step, program=subject, inputs=inputs)
 
     return _drive_new(settings, execution, start, as_json=as_json, no_ask=no_ask)
@@ -346,6 +351,16 @@ async def _drive(
     return await Foreground(engine, run, view, asks=asks, follows=follows, turnstile=turnstile).drive(since)
 
 
+def _known_by(key: str, head: Head, began_at: int) -> str:
+    """That a key was used before, if it was: what is shown then is what has been, and looks like a second run."""
+    if head.created_at >= began_at:
+        return ""
+    known = f"key {tame(key)} is execution {head.id}"
+    if not head.ended_at:
+        return f"{known}, which was begun before; no other one was started"
+    return f"{known}, which {'was' if head.status == 'stopped' else 'has'} {head.status}; nothing was run again"
+
+
 def _recorded(head: Head, ended: int) -> str:
     """The steps of the plan itself; of one that is nothing but a `for_each`, all that `ended` inside of it."""
     if head.total > 1:
@@ -370,23 +385,18 @@ def locate(program: str, settings: Settings) -> str:
     return str(path.relative_to(settings.root)) if path.is_relative_to(settings.root) else str(path)
 
 
-def typed_inputs(preparer: Preparer, subject: str | Mapping[str, Any], given: list[str] | None) -> dict[str, Any]:
-    """`-i` texts as the types the program declares; every mistake at once."""
-    from holdfast.core.inputs import parse_cli_input
+def typed_inputs(
+    preparer: Preparer, subject: str | Mapping[str, Any], given: list[str] | None, beside: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """`-i` texts as the types the program declares; every mistake at once. `beside`: see `parse_cli_inputs`."""
+    from holdfast.core.inputs import parse_cli_inputs
 
     texts = pairs(given, "-i")
     if not texts:
         return {}
-    specs = preparer.inputs_of(subject)
-    found: dict[str, Any] = {}
-    problems: list[str] = []
-    for name, text in texts.items():
-        try:
-            found[name] = parse_cli_input(specs.get(name), text)
-        except InputInvalid as error:
-            problems.append(f"  inputs.{name}: {error}")
+    found, problems = parse_cli_inputs(preparer.inputs_of(subject), texts, beside)
     if problems:
-        raise InputInvalid("\n".join(["the inputs do not fit:", *problems]))
+        raise InputInvalid("\n".join(["the inputs do not fit:", *(f"  {problem}" for problem in problems)]))
     return found
 
 

@@ -5,8 +5,9 @@ How long something took is never the same twice; it is told apart from the diffe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
@@ -59,6 +60,22 @@ def compare(a: Side, b: Side) -> Comparison:
         if _is_striking(_took_us(one), _took_us(other)):
             durations.append(Difference(path, "duration", _took_us(one), _took_us(other)))
     return Comparison(differences, durations)
+
+
+def places(a: Any, b: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two decoded values differ, as deep inside as can be said; a side that has nothing there is None."""
+    match a, b:
+        case dict(), dict():
+            one, other = cast("dict[str, Any]", a), cast("dict[str, Any]", b)
+            for key in dict.fromkeys([*one, *other]):
+                yield from places(one.get(key), other.get(key), f"{place}.{key}" if place else key)
+        case list(), list():
+            for index, (first, second) in enumerate(zip_longest(cast("list[Any]", a), cast("list[Any]", b))):
+                yield from places(first, second, f"{place}[{index}]")
+        case _ if a != b:
+            yield place, a, b
+        case _:
+            return
 
 
 def _of_executions(a: Execution, b: Execution) -> list[Difference]:

@@ -99,5 +99,28 @@ def parse_cli_input(spec: InputSpec | None, text: str) -> Any:
     return value
 
 
+def parse_cli_inputs(
+    specs: Mapping[str, InputSpec], texts: Mapping[str, str], beside: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The values of texts from the command line; if one does not fit, every mistake at once.
+
+    `beside` is what is given in another way; None if what is not given has a value already, and so nothing is missing.
+    """
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, text in texts.items():
+        try:
+            values[name] = parse_cli_input(specs.get(name), text)
+        except InputInvalid as error:
+            values[name] = text
+            problems.append(Problem(f"inputs.{name}", str(error)))
+    if problems:
+        told = {problem.place for problem in problems}
+        asked = None if beside is not None else {f"inputs.{name}" for name in texts}
+        _, others = check_inputs(specs, {**(beside or {}), **values})
+        problems += [other for other in others if other.place not in told and (asked is None or other.place in asked)]
+    return values, problems
+
+
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")

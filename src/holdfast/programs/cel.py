@@ -19,6 +19,8 @@ from holdfast.core.suggest import did_you_mean, quoted
 EXPRESSION_CHARS_MAX = 10_000  # longer than any expression a person can read
 ENVIRONMENTS_MAX = 256  # one per set of visible names; a plan has a handful
 EXPRESSIONS_MAX = 16_384
+FIELDS_SHOWN = 8  # of a map in which one is missing
+FIELD_CHARS_SHOWN = 40
 
 _FIRST_ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _UNDECLARED = re.compile(r"undeclared reference to '([^']*)'")
@@ -223,7 +225,12 @@ def _explain_types(function: str, types: str) -> str:
 
 
 def _no_field(name: str, fields: list[str]) -> str:
-    return f"there is no field {quoted(name)}{did_you_mean(name, fields)}"
+    shown = ", ".join([*map(_shortened, fields[:FIELDS_SHOWN]), *(["…"] if len(fields) > FIELDS_SHOWN else [])])
+    return f"there is no field {quoted(name)}{did_you_mean(name, fields) or (shown and f'; there are: {shown}')}"
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= FIELD_CHARS_SHOWN else f"{name[:FIELD_CHARS_SHOWN]}…"
 
 
 def _failed(text: str, what: str) -> InvalidCall:

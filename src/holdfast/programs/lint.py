@@ -18,6 +18,11 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Vault
 from holdfast.tools.tool import Tool
 
+_UNREACHED = (
+    "this step is once, so its fallback runs only after a failure without effect, not after an exit code or the like; "
+    "if it may run after any failure, write effect: read or effect: idempotent"
+)
+
 
 def lint(document: Any, plan: Plan, registry: Registry) -> list[Problem]:
     """Every finding with its place, in the order of the document."""
@@ -71,6 +76,8 @@ def _of_tool(step: PlanStep, tool: Tool[..., Any], of_plan: Resources | None) ->
         yield "cache", f"only read steps are cached, and this one is {effect}"
     elif step.policy.cache_s and step.secrets:
         yield "cache", "a call that uses a secret is never answered from the cache"
+    if step.fallbacks and effect == "once":
+        yield "fallback", _UNREACHED
     own = step.policy.resources
     if own is not None and own != of_plan and tool.resources is None:
         yield "resources", f"{tool.name} runs in the engine's process and is held to none of {own.named()}"

@@ -24,6 +24,7 @@ COMMAND_CHARS_SHOWN = 200
 
 _OF_SIGNAL = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "disk"}  # by which the system itself ends whoever is over a limit
 _OF_TEXT = {errno.EMFILE: "open_files", errno.EFBIG: "disk"}  # which it tells a program, that tells it to people
+_NO_MEMORY = ("MemoryError", "bad_alloc", os.strerror(errno.ENOMEM), "out of memory", "Out of memory")
 _FILE_LIMIT_MET = signal.strsignal(signal.SIGXFSZ) or "File size limit exceeded"
 _WORDS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "memory": ("used", "of memory", say_size),
@@ -56,7 +57,14 @@ def failure_of(
         text = over_text(argv, over, limits, known, ended=end.code < 0)
         return ResourceShort(text + (f"\n{last}" if last else ""))
     what = f"exit code {end.code}" if end.code > 0 else f"killed by {signal.Signals(-end.code).name}"
-    return ToolError(f"{what} from: {shown(argv)}" + (f"\n{last}" if last else ""))
+    return ToolError(f"{what} from: {shown(argv)}" + (f"\n{last}" if last else "") + _memory_hint(limits, last))
+
+
+def _memory_hint(limits: Resources, last: str) -> str:
+    """What asks for far too much at once is refused it and never has it, so no use of memory shows why it failed."""
+    if limits.memory_bytes is None or not any(words in last for words in _NO_MEMORY):
+        return ""
+    return f"\n(its limit of memory is {say_size(limits.memory_bytes)}; resources.memory raises it)"
 
 
 def _over(end: Exit, limits: Resources, last: str) -> str:
