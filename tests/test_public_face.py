@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.core.errors import InputInvalid
 
 FACE = [
     "Approval",
@@ -78,3 +80,12 @@ def test_importing_the_package_loads_nothing_of_it() -> None:
     script = "import sys, holdfast; print(sorted(name for name in sys.modules if name.startswith('holdfast')))"
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "['holdfast', 'holdfast.version']"
+
+
+def test_a_store_that_is_neither_a_path_nor_an_address_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputInvalid, match=r'^store: expected a path, "memory:" or "postgresql://…", got int'):
+        holdfast.Engine(5)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []

@@ -174,15 +174,16 @@ def test_what_is_driven_or_over_already_gets_no_second_process(yard: Yard) -> No
 
 
 def test_nohup_is_respected(shop: Workshop) -> None:
-    process = shop.start("run", "gate.yaml")
-    shop.wait_for_log("gate begun")
-    process.send_signal(signal.SIGHUP)
-    shop.finish(process, 129)
-    ignoring = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may be under nohup themselves
     try:
+        process = shop.start("run", "gate.yaml")
+        shop.wait_for_log("gate begun")
+        process.send_signal(signal.SIGHUP)
+        shop.finish(process, 129)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         process = shop.start("resume", "@last")
     finally:
-        signal.signal(signal.SIGHUP, ignoring)
+        signal.signal(signal.SIGHUP, before)
     wait_until(lambda: shop.log().count("gate begun") == 2, "the second attempt")
     process.send_signal(signal.SIGHUP)
     shop.open_gate()
