@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -247,13 +247,22 @@ def _notices_of(settings: Settings, services: Services) -> Notices | None:
     notify = services.registry.family(Notify)
     if not said.channels or notify is None:
         return None
-    for channel in said.channels:
+    for trouble in channel_troubles(settings, services.registry):
+        raise SettingsInvalid(trouble)
+    return Notices(services, notify.tell, said.channels, said.on, said.url)
+
+
+def channel_troubles(settings: Settings, registry: Registry) -> Iterator[str]:
+    """Which channels nothing could be told through. With any of them no engine is made."""
+    notify = registry.family(Notify)
+    if notify is None:
+        return
+    for channel in settings.notify.channels:
         try:
             notify.check_channel(channel)
         except Misconfigured as error:
             where = settings.sources["notify.channels"]
-            raise SettingsInvalid(f"{where}: notify.channels: {str(error).removeprefix('to: ')}") from None
-    return Notices(services, notify.tell, said.channels, said.on, said.url)
+            yield f"{where}: notify.channels: {str(error).removeprefix('to: ')}"
 
 
 def _retention_of(settings: Settings) -> Retention | None:

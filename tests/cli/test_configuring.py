@@ -124,3 +124,14 @@ def test_an_empty_variable_switches_the_channels_off_for_once(shop: Workshop) ->
     shop.write("holdfast.toml", '[notify]\nchannels = ["chat"]\n')
     found = shop.run("config", "--json", HOLDFAST_NOTIFY_CHANNELS="").json["values"]["notify.channels"]
     assert found == {"value": [], "source": "HOLDFAST_NOTIFY_CHANNELS"}
+
+
+def test_what_only_the_tools_know_to_be_wrong_is_warned_of(shop: Workshop) -> None:
+    file = shop.write("holdfast.toml", '[tools.http]\nalow = ["example.org"]\n')
+    assert f"{file}: tools.http" in shop.run("config").err
+    assert "alow" in shop.run("config").err
+    file.write_text('[notify]\nchannels = ["hok"]\n[tools.notify.channels]\nhook = "https://example.org/x"\n')
+    [warning] = shop.run("config", "--json").json["warnings"]
+    assert warning.startswith(f'{file}: notify.channels: no channel called "hok"')
+    assert 'did you mean "hook"?' in warning
+    assert shop.run("config").err == f"holdfast: {warning}\n"

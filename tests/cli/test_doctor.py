@@ -278,3 +278,12 @@ def test_what_was_set_aside_is_not_asked_anything_and_goes_only_by_force(well: W
     assert f"delete it for good with: holdfast delete {edited} --force; nothing was deleted" in kept.err
     assert "deleted 1 execution" in well.run("delete", edited, "--force").out
     assert well.run("list", "--json").json == []
+
+
+def test_a_channel_for_notices_that_is_not_there_is_named(well: Workshop) -> None:
+    said = '[notify]\nchannels = ["hok"]\n[tools.notify.channels]\nhook = "https://example.org/x"\n'
+    well.write("holdfast.toml", f'modules = ["tools.py"]\n{said}')
+    assert 'no channel called "hok"' in well.run("run", "two.yaml", code=2).err
+    found = findings(well)["notices"]
+    assert found["severity"] == "problem"
+    assert 'notify.channels: no channel called "hok"' in found["what"]

@@ -118,6 +118,17 @@ def test_the_inbox_tells_of_what_runs_and_asks_beside(shop: Workshop) -> None:
     shop.kill(process)
 
 
+@pytest.mark.parametrize("verb", ["pause", "interrupt"])
+def test_what_is_paused_or_interrupted_is_asked_all_the_same(shop: Workshop, verb: str) -> None:
+    shop.run("run", "ask.yaml", code=3)
+    shop.run(verb, "@last")
+    assert shop.newest()["status"] in {"paused", "interrupted"}
+    assert [asked["path"] for asked in shop.run("inbox", "--json").json] == ["publish"]
+    assert "1 execution would be approved" in shop.run("approve", "--name", "ask", "--dry-run").err
+    assert shop.run("approve", "--name", "ask").out == "1 applied\n"
+    assert shop.run("inbox", "--json").json == []
+
+
 def test_history_tells_who_ran_and_who_commanded_what(shop: Workshop) -> None:
     assert shop.run("history").err == "holdfast: nothing was run yet\n"
     shop.run("run", "ask.yaml", "--owner", "ann", code=3)

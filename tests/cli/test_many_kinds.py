@@ -94,9 +94,9 @@ def test_what_a_person_holds_is_left_alone_and_found(shop: Workshop) -> None:
     shop.run("approve", "@last", code=2)  # the newest is another one
     [listed] = shop.run("list", "--held", "--json").json
     assert (listed["name"], listed["held"]) == ("ask", "restored from a dump")
-    assert "held is no status" in shop.run("list", "--status", "held", code=2).err
+    assert shop.run("list", "--status", "held", "--json").json == [listed]
     shop.run("approve", listed["id"])
-    assert "execution is completed; nobody will drive it" in shop.run("hold", "@last", code=1).out
+    assert "execution is completed; nobody will drive it" in shop.run("hold", "@last", code=2).err
     assert "no execution matches --held --name two" in shop.run("list", "--held", "--name", "two").err
     shop.run("worker", "--once")
     assert shop.run("list", "--held", "--json").json[0]["status"] == "waiting"
@@ -105,11 +105,23 @@ def test_what_a_person_holds_is_left_alone_and_found(shop: Workshop) -> None:
     assert shop.log() == ["draft ran", "first ran", "second ran", "publish ran"]
 
 
+def test_one_that_is_held_by_its_id_is_told_of_as_one(shop: Workshop) -> None:
+    shop.run("run", "ask.yaml", code=3)
+    identity = shop.newest()["id"]
+    held = shop.run("hold", "@last", "--why", "look first")
+    assert (held.out, held.err) == (f"held; it goes on with: holdfast resume {identity}\n", "")
+    assert shop.run("list", "--held", "--json").json[0]["held"] == "look first"
+    told = shop.run("hold", "@last", "--json").json
+    assert (told["id"], told["outcome"], told["text"]) == (identity, "applied", "held")
+
+
 def test_what_runs_is_not_held(shop: Workshop) -> None:
     process = shop.start("run", "gate.yaml")
     shop.wait_for_log("gate begun")
-    refused = shop.run("hold", "@last", code=1)
-    assert "refused 1: a process drives it now; interrupt it: holdfast interrupt ID" in refused.out
+    identity = shop.newest()["id"]
+    refused = shop.run("hold", "@last", code=2)
+    assert f"a process drives it now; interrupt it: holdfast interrupt {identity}; nothing was changed" in refused.err
+    assert "refused 1: a process drives it now" in shop.run("hold", "--all", code=1).out
     shop.open_gate()
     shop.finish(process)
 

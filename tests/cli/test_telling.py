@@ -33,8 +33,8 @@ def test_an_imported_execution_is_not_sent_back_to_its_original(shop: Workshop, 
     assert "it can go on where it was started" not in refused
     assert "it was imported, and where it was started the original may go on: resume only one of the two" in refused
     approved = there.run("approve", identity).out
-    assert f"go on with: holdfast resume {identity} (--force accepts that it was recorded elsewhere)" in approved
-    there.run("resume", identity, "--force")
+    assert f"holdfast resume {identity} (--other-folder accepts that it was started in another folder)" in approved
+    there.run("resume", identity, "--other-folder")
 
 
 def test_what_no_engine_here_would_drive_is_not_resumed_with_the_others(shop: Workshop, there: Workshop) -> None:
@@ -43,7 +43,7 @@ def test_what_no_engine_here_would_drive_is_not_resumed_with_the_others(shop: Wo
     mixed = there.run("resume", "--held", "--all", code=1).out
     assert "1 applied, 1 refused" in mixed
     assert f"it was imported, and it was started in {shop.folder}, this is {there.folder}" in mixed
-    assert "accept that for each: holdfast resume ID --force" in mixed
+    assert "accept that for each: holdfast resume ID --other-folder" in mixed
     listed = {head["id"]: head["held"] for head in there.run("list", "--json").json}
     assert listed[identity] == "it was imported, and the original may still run elsewhere"
 

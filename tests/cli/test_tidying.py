@@ -51,6 +51,14 @@ def test_prune_deletes_what_ended_and_says_how_much_that_was(used: Workshop) -> 
     assert used.run("doctor", code=None).out.count("problem") == 0
 
 
+def test_an_empty_duration_or_bulk_is_refused(used: Workshop) -> None:
+    empty = used.run("prune", "--older-than", "", "--status", "completed", code=2)
+    assert empty.err == "holdfast: --older-than is empty; give it a value, or leave it out\n"
+    empty = used.run("delete", "--status", "completed", "--all", "--id", "", code=2)
+    assert empty.err == "holdfast: --id is empty; give it a value, or leave it out\n"
+    assert status_of(used) == {"two": "completed", "fail": "failed", "ask": "waiting"}
+
+
 def test_what_is_freed_counts_the_files_too(shop: Workshop) -> None:
     identity = shop.run("run", "two.yaml", "--json").lines[-1]["id"]
     files = shop.store.parent / "executions"

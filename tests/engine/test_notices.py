@@ -105,6 +105,38 @@ async def test_next_engines_do_not_tell_again_what_was_told(tmp_path: Path, hook
     assert hook.titles == ["test asks for an approval", "test is done"]
 
 
+async def test_what_an_import_brings_was_told_where_it_happened(tmp_path: Path, hook: Hook) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+        at(folder, hook)
+    program = plan(step("ask", "echo", approval="Sure?"), step("more", "echo", approval="More?"))
+    async with engine_at(here, echo) as engine:
+        run = await engine.start(program)
+        await until(lambda: len(hook.got) == 1)
+        away = await engine.export(run.id)
+    async with engine_at(there, echo) as engine:
+        await engine.restore(away, other_folder=True)
+        await engine.resume(run.id, other_folder=True)  # its first request was told here, its second is news
+        await engine.get(run.id).approve("ask")
+        await until(lambda: len(hook.got) == 2)
+        await engine.get(run.id).approve("more")
+        await result(engine.get(run.id))
+        home = await engine.export(run.id)
+    told = ["test asks for an approval", "test asks for an approval", "test is done"]
+    assert hook.titles == told
+    async with engine_at(here, echo) as engine:
+        assert (await engine.restore(home)).outcome == "continued"
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    async with engine_at(fresh, echo) as engine:  # which has no channels yet
+        assert (await engine.restore(home)).outcome == "imported"
+    for folder in (here, at(fresh, hook)):
+        async with engine_at(folder, echo):
+            await asyncio.sleep(0)  # it looks back, and closing waits for what it would tell
+    assert hook.titles == told
+
+
 async def test_end_that_nobody_could_tell_is_told_by_the_next_engine_once(tmp_path: Path, hook: Hook) -> None:
     async with engine_at(tmp_path, echo) as engine:  # as if it had died right after the end
         await result(await engine.start(plan(step("a", "echo"))))
@@ -118,8 +150,8 @@ async def test_channel_that_cannot_be_reached_is_tried_again(
     tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "WAITS_S", (0.01, 0.01))
-    addresses = iter(["json://127.0.0.1:1/", "json://127.0.0.1:1/", hook.address])
-    monkeypatch.setattr(Notify, "_address", lambda *_: next(addresses))
+    addresses = iter(["json://127.0.0.1:1/", "json://127.0.0.1:1/"])
+    monkeypatch.setattr(Notify, "_address", lambda *_: next(addresses, hook.address))
     async with engine_at(at(tmp_path, hook, 'on = ["done"]'), echo) as engine:
         await result(await engine.start(plan(step("a", "echo"))))
         await until(lambda: hook.titles == ["test is done"])

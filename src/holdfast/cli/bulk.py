@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.filters import Filters
+from holdfast.cli.options import not_empty
 from holdfast.cli.place import bare_engine, now_us, wait_for
 from holdfast.cli.text import aside, count, json_line, local_time, one_line, tame
 from holdfast.core.errors import NotFound, Refused, UsageError
@@ -43,8 +44,12 @@ class Selection(Filters):
     everything: Annotated[bool, typer.Option("--all", help="Yes, all of them, if the filters leave none out.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be touched.")] = False
     bulk_id: Annotated[
-        str, typer.Option("--id", metavar="BULK", help="Go on with a bulk that was cut off; nothing is done twice.")
-    ] = ""
+        str,
+        typer.Option(
+            "--id", metavar="BULK", callback=not_empty,
+            help="Go on with a bulk that was cut off; nothing is done twice.",
+        ),
+    ] = ""  # fmt: skip
 
     def is_meant(self, execution: str) -> bool:
         """Whether many are meant, and not one execution by its id."""

@@ -33,7 +33,7 @@ def config(context: typer.Context, as_json: AsJson = False) -> int:
     from holdfast.settings import other_profiles, strange_variables
 
     settings = settings_of(context, tell_warnings=not as_json)
-    found = [*other_profiles(settings), *strange_variables(os.environ)]
+    found = [*other_profiles(settings), *strange_variables(os.environ), *_unusable(settings)]
     if as_json:
         settings = replace(settings, warnings=(*settings.warnings, *found))
     for warning in found if not as_json else ():
@@ -43,6 +43,18 @@ def config(context: typer.Context, as_json: AsJson = False) -> int:
     else:
         print("\n".join(_lines(settings)))
     return 0
+
+
+def _unusable(settings: Settings) -> list[str]:
+    """What only the tools themselves can tell: names in their settings that they do not know, and missing channels."""
+    from holdfast.app import channel_troubles
+    from holdfast.cli.toolbox import builtin_registry
+    from holdfast.core.errors import SettingsInvalid
+
+    try:
+        return list(channel_troubles(settings, builtin_registry(settings)))
+    except SettingsInvalid as error:
+        return str(error).splitlines()
 
 
 def _wire(settings: Settings) -> dict[str, Any]:

@@ -77,7 +77,8 @@ async def examine(settings: Settings) -> list[Finding]:
 
     findings = [*checks.folder(settings), *checks.disk(settings)]
     registry, of_modules = load_modules(settings)
-    findings += [*of_modules, *_unmet(registry), *_families(registry), *_secrets(settings)]
+    findings += [*of_modules, *_unmet(registry), *_families(registry)]
+    findings += [*_channels(settings, registry), *_secrets(settings)]
     if not checks.is_there(settings):
         return findings  # nothing was ever run here, which is no illness
     try:
@@ -135,6 +136,17 @@ def _families(registry: Registry) -> list[Finding]:
     meaning = "It is not masked where it appears, because every word that holds it would be"
     todo = "Take a longer one, or declare it under [secrets]"
     return found + [Finding("warning", "secret", what.format(name), meaning, todo) for name in sorted(too_short)]
+
+
+def _channels(settings: Settings, registry: Registry) -> list[Finding]:
+    from holdfast.app import channel_troubles
+    from holdfast.cli.checks import Finding
+
+    todo = "Correct `channels` under [notify]"
+    return [
+        Finding("problem", "notices", what, "Nothing can be started or resumed", todo)
+        for what in channel_troubles(settings, registry)
+    ]
 
 
 def _secrets(settings: Settings) -> list[Finding]:

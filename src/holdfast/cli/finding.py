@@ -79,14 +79,15 @@ def inbox(context: typer.Context, filters: Filters = ANY, limit: Limit = 100, as
 
 
 async def _open_requests(store: Store, filters: Filters, limit: int) -> AsyncIterator[dict[str, Any]]:
-    """Heads say who waits for people; only those are opened, and those that run, which may ask beside."""
+    """Heads say who waits for people; only those are opened, and those that run or are held up, which may ask, too."""
+    from holdfast.cli.giving import ASKING
     from holdfast.cli.story import commands_for
     from holdfast.engine.run import PEOPLE
     from holdfast.engine.wire import resolved, wire_request
     from holdfast.journal.log import read_state
 
     opened, found = 0, 0
-    query = await filters.query(store, now_us(), limit=PAGE, status=("waiting", "running"))
+    query = await filters.query(store, now_us(), limit=PAGE, status=ASKING)
     while page := await store.heads(query):
         query.before = page[-1].id
         for head in page:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from holdfast.journal.store import Head, Store
 
 MOVING = ("queued", "running", "waiting")
-ASKING = ("waiting", "running")  # as in the inbox: what runs may ask beside, and what nobody drives may have asked
+# As in the inbox: what runs may ask beside, and what was paused, or nobody drives, may have asked before.
+ASKING = ("waiting", "running", "paused", "interrupted")
 UNFINISHED = (*MOVING, "paused", "interrupted")
 
 

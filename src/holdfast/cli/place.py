@@ -186,6 +186,6 @@ def is_left_alone(head: Head, is_dead: Callable[[str], bool]) -> bool:
 
 def left_alone(execution_id: str, held: str = "") -> str:
     if held:
-        force = "--force accepts that it was recorded elsewhere"
-        return f"it is held: {held}; go on with: holdfast resume {execution_id} ({force})"
+        accepts = "--other-folder accepts that it was started in another folder"
+        return f"it is held: {held}; go on with: holdfast resume {execution_id} ({accepts})"
     return f"nobody is driving it now; go on with: holdfast resume {execution_id}"

@@ -11,7 +11,7 @@ import typer
 from holdfast.cli.bulk import ONE, Doing, Many, Reasons, Selection, Told, do_many, dry_line, heads_of
 from holdfast.cli.filters import ANY, Filters
 from holdfast.cli.giving import UNFINISHED
-from holdfast.cli.options import AsJson, MaybeId, Why, spread
+from holdfast.cli.options import AsJson, MaybeId, Why, not_empty, spread
 from holdfast.cli.place import bare_engine, is_alone, now_us, settings_of, wait_for
 from holdfast.cli.text import count, json_line, size
 from holdfast.core.errors import InputInvalid, Refused, UsageError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TOGETHER = 100  # deleted or held in one go
 REASONS_SOUGHT = 200  # of those that stay, so many are asked why: each answer takes some looking
+HELD = "held by a person"
 ENDS = ("completed", "failed", "stopped")
 
 
@@ -36,7 +37,8 @@ def register(app: typer.Typer) -> None:
 def prune(
     context: typer.Context,
     older_than: Annotated[
-        str, typer.Option(metavar="DURATION", help="Only what ended so long ago, such as 30d or 12h.")
+        str,
+        typer.Option(metavar="DURATION", help="Only what ended so long ago, such as 30d or 12h.", callback=not_empty),
     ] = "",
     filters: Filters = ANY,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted, and what not.")] = False,
@@ -215,9 +217,22 @@ def hold(
       holdfast resume --held --all
     """
     settings = settings_of(context)
-    selection.is_meant(execution)
-    many = Many(verb="hold", make=_holding, said={"why": why})
-    return do_many(settings, many, selection, execution, as_json=as_json)
+    if selection.is_meant(execution):
+        many = Many(verb="hold", make=_holding, said={"why": why})
+        return do_many(settings, many, selection, execution, as_json=as_json)
+
+    async def work() -> int:
+        async with bare_engine(settings) as engine:
+            found = (await engine.find(execution)).id
+            for refused in (await engine.hold([found], why or HELD)).values():
+                raise Refused(f"{refused}; nothing was changed")
+        if as_json:
+            print(json_line({"id": found, "outcome": "applied", "text": "held", "seq": None, "command_id": None}))
+        else:
+            print(f"held; it goes on with: holdfast resume {found}")
+        return 0
+
+    return wait_for(work())
 
 
 def _holding(why: str) -> Doing:
@@ -226,7 +241,7 @@ def _holding(why: str) -> Doing:
 
         for at in range(0, len(ids), TOGETHER):
             page = ids[at : at + TOGETHER]
-            refused = await engine.hold(page, why or "held by a person")
+            refused = await engine.hold(page, why or HELD)
             for one in page:
                 text = refused.get(one, "")
                 yield one, Answer(command_id=bulk_id, outcome="refused" if text else "applied", text=text or "held")

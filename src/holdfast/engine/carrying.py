@@ -22,6 +22,7 @@ from holdfast.engine.catching_up import Additions, Gap, catch_up, compare
 from holdfast.engine.compat import differences, is_of_folder, unaccepted
 from holdfast.engine.family import end_of_child, pass_down
 from holdfast.engine.forks import kept_events
+from holdfast.engine.notices import count_as_told
 from holdfast.engine.services import Services
 from holdfast.engine.wire import planned_steps, wire_state
 from holdfast.journal.blobs import large_values
@@ -116,6 +117,7 @@ async def restore(
         return Restored(state.id, "continued", state.status, len(bundle.executions), tuple(found), gap.events)
     new, *others = await asyncio.to_thread(_news, bundle, bundle.executions)
     new.family = tuple(others)
+    await count_as_told(services, [carried.state for carried in bundle.executions])  # before anybody can see it
     written = await services.writer.write(new)
     if not written.ok:
         raise Refused(await _clash(services.store, bundle, written.existing))

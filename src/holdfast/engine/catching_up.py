@@ -13,6 +13,7 @@ from typing import NamedTuple
 from holdfast.core.commands import Command
 from holdfast.core.errors import NotFound, Refused
 from holdfast.engine.holding import hold, let_go
+from holdfast.engine.notices import count_as_told
 from holdfast.engine.ownership import claim
 from holdfast.engine.services import Services
 from holdfast.journal.bundle import Bundle, Carried, wanted_blobs
@@ -101,6 +102,8 @@ async def catch_up(services: Services, bundle: Bundle, gap: Gap, more: Additions
         entries = [_entry(bundle, *one, log.epoch) for one, log in zip(gap.behind, logs, strict=True)]
         entries[0].creates = tuple(more.creates)
         entries[-1].posts = tuple(more.posts)
+        news = [*(carried for _, carried in gap.behind), *gap.missing]
+        await count_as_told(services, [carried.state for carried in news])  # before anybody can see it
         if not all(written.ok for written in await services.writer.write_together(entries)):
             raise Refused(f"execution {root} was taken by another process meanwhile; import it once more")
     except BaseException:

@@ -3,8 +3,9 @@
 A fact is told after it is on disk, by the engine that drives the execution, and at most once through each channel: the
 journal's store gives the mark for it to one of all who ask, before anything is sent. Whoever dies after that has told
 it or has not; nobody tells it again. Whoever closes while a channel is known not to have taken it gives it back, and
-the next engine tells it. What comes too fast is put off and told later; what is too much even for that is counted, and
-told as a number. Refuses to hold up an execution: whatever goes wrong here is logged, and no more.
+the next engine tells it. What an import brings counts as told: where it happened, somebody was. What comes too fast is
+put off and told later; what is too much even for that is counted, and told as a number. Refuses to hold up an
+execution: whatever goes wrong here is logged, and no more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
 from holdfast.core.errors import HoldfastError, NotFound, ToolError
@@ -38,6 +39,14 @@ _BACK = ":back"
 _TELLING = ("completed", "failed", "waiting")
 Tell = Callable[[str, str, str, str], Awaitable[None]]
 log = logging.getLogger("holdfast")
+
+
+async def count_as_told(services: Services, states: Iterable[Execution]) -> None:
+    """What these have to tell is no news here, through whichever channel: they come from where it was told."""
+    now = services.clock.now_us()
+    for state in states:
+        for fact in facts_of(state, state.seq):
+            await services.writer.write(Mark(key=key_of(state.id, fact), at=now, expires_at=now + KEPT_US))
 
 
 class _GivenBack(Exception):
@@ -153,6 +162,8 @@ class Notices:
     async def _send(self, notice: Notice, execution_id: str) -> None:
         for channel in self._channels:
             try:
+                if await self._is_marked(notice.key):
+                    return  # it was told elsewhere
                 if mark := await self._mark(f"{notice.key}:{channel}"):
                     async with self._places:
                         try:
@@ -171,9 +182,12 @@ class Notices:
             mark = f"{key}:{again}" if again else key
             if await self._is_first(mark):
                 return mark
-            if await self._services.store.cached(f"{mark}{_BACK}", self._services.clock.now_us()) is None:
+            if not await self._is_marked(f"{mark}{_BACK}"):
                 return ""
         return ""
+
+    async def _is_marked(self, key: str) -> bool:
+        return await self._services.store.cached(key, self._services.clock.now_us()) is not None
 
     async def _is_first(self, key: str) -> bool:
         now = self._services.clock.now_us()
