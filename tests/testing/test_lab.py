@@ -199,6 +199,19 @@ def test_handing_over_what_is_no_tool_is_refused(lab: Lab) -> None:
         lab.use(print)  # type: ignore[arg-type]
 
 
+def test_what_is_no_program_or_no_inputs_is_refused(lab: Lab) -> None:
+    with pytest.raises(LabError, match=r"lab\.run takes a plan or a function, and double is a tool"):
+        lab.run(double)  # type: ignore[arg-type]
+    with pytest.raises(LabError, match=r"inputs= is a mapping of names to values, .*; not \['boat'\]"):
+        lab.run(quadruple, inputs=["boat"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("events_max", [0, -1, True, "many"])
+def test_a_lab_in_which_nothing_can_happen_is_refused(events_max: Any) -> None:
+    with pytest.raises(LabError, match=f"events_max= is how many events .* not {events_max!r}"):
+        Lab(events_max=events_max)
+
+
 async def test_a_lab_inside_a_coroutine_is_refused(lab: Lab) -> None:
     with pytest.raises(LabError, match="make the test a plain `def`"):
         lab.run(quadruple, inputs={"value": 1})

@@ -78,6 +78,8 @@ def test_several_crashes_come_one_after_the_other(shop: Lab) -> None:
     [
         ("sometimes", 'crash_at="sometimes" names no point; write "before:TOOL"'),
         ("step:complete charge", 'there is no event step:complete; did you mean "step:completed"'),
+        ("before:commit:", 'crash_at="before:commit:": say the number of the journal write, such as "commit:7"'),
+        ("commit:two", "say the number of the journal write"),
         ("commit:0", "journal writes are counted from 1"),
         ("after:charge#0", 'crash_at="after:charge#0": calls and events are counted from 1'),
         ("after:charge#2", "was never reached; calls of charge: 1, of which returned: 1; the execution"),

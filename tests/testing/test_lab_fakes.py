@@ -211,6 +211,8 @@ def test_mistakes_about_fakes_are_named(lab: Lab) -> None:
     with pytest.raises(LabError, match="does= takes a function, not 3; returns= takes a value"):
         lab.fake("send", does=3)  # type: ignore[arg-type]
     lab.fake("mail")
+    with pytest.raises(LabError, match="the fake both: does= says what it returns, so leave out one of"):
+        lab.fake("both", returns=None, does=lambda: 3)
     with pytest.raises(LabError, match="there is a fake of mail already"):
         lab.fake("mail")
     assert repr(lab.fake("other")) == "<fake other, called 0 times>"

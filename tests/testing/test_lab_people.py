@@ -163,6 +163,16 @@ async def priced() -> str:
 PAID = {"name": "paid", "budget": 0.1, "steps": [{"id": "buy", "tool": "priced", "critical": False}]}
 
 
+def test_a_budget_is_said_as_it_is_to_an_engine(lab: Lab) -> None:
+    lab.fake(priced, returns="bought")
+    plan = {"name": "paid", "steps": [{"id": "buy", "tool": "priced"}]}
+    assert lab.run(plan, budget=0.1).waiting_for == "a larger budget (buy)"
+    assert lab.run(plan, budget=0.1, answers={"buy": 0.5}).output == "bought"
+    assert "budget:warned" in lab.run(plan, budget={"usd": 0.5, "warn_at": 0.5}).names()
+    with pytest.raises(holdfast.HoldfastError, match="budget"):
+        lab.run(plan, budget=-1)
+
+
 def test_a_request_for_money_is_answered_with_dollars_or_a_remedy(lab: Lab) -> None:
     lab.fake(priced, returns="bought")
     assert lab.run(PAID, answers={"buy": 0.5}).output == "bought"

@@ -88,6 +88,19 @@ def test_counting(lab):
     assert "killed at after:look#1:" in done.stdout
 
 
+def test_a_failure_shows_the_line_of_the_test_and_nothing_of_the_lab(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("""
+def test_lab(lab):
+    lab.fake("look", returns=3)
+    lab.run({"name": "p", "steps": [{"id": "s", "tool": "look"}]}, answers={"t": True})
+""")
+    done = run_pytest(tmp_path)
+    assert ">       lab.run(" in done.stdout, done.stdout + done.stderr
+    assert 'answers["t"] was never asked for' in done.stdout
+    assert "test_it.py:4: LabError" in done.stdout
+    assert "errors.py" not in done.stdout
+
+
 def test_the_plugin_costs_nothing_until_it_is_used(tmp_path: Path) -> None:
     code = "import sys, holdfast.testing.plugin; print([m for m in sys.modules if m.startswith('holdfast')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -112,4 +125,5 @@ def test_the_face_of_the_package_is_small_and_every_name_is_there() -> None:
         "Lab", "LabError", "NotCrashSafe", "Outcome", "Replayed", "StoreContract", "record", "replay",
     ]  # fmt: skip
     assert all(callable(getattr(holdfast.testing, name)) for name in holdfast.testing.__all__)
+    assert dir(holdfast.testing) == holdfast.testing.__all__
     assert not hasattr(holdfast.testing, "lobster")

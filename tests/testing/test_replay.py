@@ -148,7 +148,12 @@ def test_an_unfinished_execution_tells_how_it_would_go_on(lab: Lab, commands: di
     assert (replayed.is_same, replayed.recorded, replayed.ended) == (True, "unfinished", "unfinished")
     assert [str(step) for step in replayed.open_steps] == ['publish: publish {"text":"seen"}']
     assert (replayed.new_steps, replayed.left_out) == ([], [])
-    assert str(replayed) == 'same\n  goes on with the open step publish: publish {"text":"seen"}'
+    assert (
+        str(replayed)
+        == """\
+same up to publish; the recording goes no further
+  goes on with the open step publish: publish {"text":"seen"}"""
+    )
 
 
 def test_a_step_that_was_under_way_is_compared_too(lab: Lab) -> None:
@@ -214,6 +219,30 @@ def test_a_recording_is_read_from_its_file(recording: bytes, tmp_path: Path) -> 
     assert replay(recording.decode(), program()).is_same
 
 
+def test_a_recording_that_was_cut_between_two_events_is_refused(recording: bytes) -> None:
+    file = msgspec.json.decode(recording)
+    count = len(file["events"])
+    last = file["events"].pop()
+    with pytest.raises(LabError, match=f"this is damaged: it was made with {count} events and holds {count - 1}$"):
+        replay(msgspec.json.encode(file), program())
+    file["count"] -= 1
+    with pytest.raises(LabError, match="this is damaged: its last event is not the one it was made with"):
+        replay(msgspec.json.encode(file), program())
+    file["count"] += 1
+    assert replay(msgspec.json.encode({**file, "events": [*file["events"], last]}), program()).is_same
+
+
+def test_a_recording_that_does_not_say_where_it_ends_is_read(recording: bytes) -> None:
+    file = msgspec.json.decode(recording)
+    del file["count"], file["final"]
+    assert str(replay(msgspec.json.encode(file), program())) == "same"
+    file["events"].pop()
+    told = str(replay(msgspec.json.encode(file), program())).splitlines()
+    assert told[0] == "same up to start.child; the recording goes no further"
+    assert told[1].startswith("  would end: completed [")
+    assert len(told) == 2
+
+
 def test_what_cannot_be_replayed_says_why(recording: bytes) -> None:
     with pytest.raises(LabError, match="recording of the function program; hand it over as program="):
         replay(recording)
@@ -230,6 +259,8 @@ def test_what_cannot_be_replayed_says_why(recording: bytes) -> None:
     with pytest.raises(LabError) as error:
         replay("nowhere" * 1000)
     assert len(str(error.value)) < 300
+    with pytest.raises(LabError, match=r"a recording is a file, or what is in one \(bytes or text\); not 5"):
+        replay(5, program())  # type: ignore[arg-type]
     with pytest.raises(LabError, match="this is not a recording"):
         replay('{"some": "text"}')
     with pytest.raises(LabError, match="this holds no execution"):

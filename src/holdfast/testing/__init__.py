@@ -29,6 +29,10 @@ _HOME_OF = {
 __all__ = ["Lab", "LabError", "NotCrashSafe", "Outcome", "Replayed", "StoreContract", "record", "replay"]
 
 
+def __dir__() -> list[str]:
+    return [*__all__]
+
+
 def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -22,7 +22,7 @@ from holdfast.journal.codec import CHAIN_START, Row, decode, verify
 from holdfast.journal.store import Store
 from holdfast.programs.function import Function
 from holdfast.programs.prepare import Subject
-from holdfast.testing.lab.errors import LabError
+from holdfast.testing.lab.errors import LabError, blames_the_test
 from holdfast.tools.tool import Tool
 
 FORMAT_VERSION = 1
@@ -38,8 +38,15 @@ class RecordedEvent(msgspec.Struct, frozen=True):
 
 
 class RecordingFile(msgspec.Struct, frozen=True, kw_only=True, tag_field="holdfast", tag="recording"):
+    """`count` and `final` say where it ends: a file that was cut between two events is no shorter recording.
+
+    Files of an earlier Holdfast have neither.
+    """
+
     version: int
     id: str
+    count: int | None = None
+    final: str | None = None  # the digest of the last event
     events: list[RecordedEvent]
     blobs: dict[str, str] = {}
 
@@ -71,7 +78,7 @@ class Replayed(msgspec.Struct, kw_only=True):
     """`ended` is how the replay ended: completed, failed, or unfinished when it came to a step without an outcome.
 
     `open_steps` are recorded and have no outcome yet; `new_steps` were never recorded. `left_out` are recorded steps
-    for which the new code no longer asks, or not before it comes to a new step.
+    for which the new code no longer asks, or not before it comes to a new step. `last_step` is the last one recorded.
     """
 
     recorded: str
@@ -81,6 +88,7 @@ class Replayed(msgspec.Struct, kw_only=True):
     open_steps: list[NewStep] = []
     left_out: list[str] = []
     results: tuple[Any, Any] = (None, None)
+    last_step: str = ""
 
     @property
     def is_same(self) -> bool:
@@ -97,10 +105,19 @@ class Replayed(msgspec.Struct, kw_only=True):
         lines += [f"goes on with the open step {step}" for step in self.open_steps]
         before = ", or not before the new one" if self.new_steps else ""
         lines += [f"no longer asks for the recorded step {path}{before}" for path in self.left_out]
-        if self.ended != "unfinished" and (self.recorded, self.results[0]) != (self.ended, self.results[1]):
-            was, now = (_shown(result) for result in self.results)
+        was, now = (_shown(result) for result in self.results)
+        if self.ended != "unfinished" and self.recorded == "unfinished":
+            lines += [f"would end: {self.ended} {now}".rstrip()]
+        elif self.ended != "unfinished" and (self.recorded, self.results[0]) != (self.ended, self.results[1]):
             lines += [f"ended otherwise\n    recorded:  {self.recorded} {was}\n    now:       {self.ended} {now}"]
-        return "\n".join(["same" if self.is_same else "not the same", *(f"  {line}" for line in lines)])
+        return "\n".join([self._verdict(), *(f"  {line}" for line in lines)])
+
+    def _verdict(self) -> str:
+        if not self.is_same:
+            return "not the same"
+        if self.recorded != "unfinished":
+            return "same"
+        return f"same up to {self.last_step or 'the start'}; the recording goes no further"
 
     __repr__ = __str__
 
@@ -118,6 +135,8 @@ async def record_stored(store: Store, execution_id: str) -> bytes:
     file = RecordingFile(
         version=FORMAT_VERSION,
         id=execution_id,
+        count=len(rows),
+        final=rows[-1].digest.hex(),
         events=[RecordedEvent(row.seq, row.version, row.digest.hex(), row.body.decode()) for row in rows],
         blobs={digest: body.decode() for digest, body in blobs.items()},
     )
@@ -146,6 +165,8 @@ def read_recording(given: bytes | str | Path) -> Recording:
     """From its bytes or its text, or from the file they were written to."""
     if isinstance(given, str) and given.lstrip().startswith("{"):
         given = given.encode()
+    if not isinstance(cast("Any", given), bytes | str | Path):
+        raise LabError(f"a recording is a file, or what is in one (bytes or text); not {given!r}")
     place = "this" if isinstance(given, bytes) else _cut(str(given))
     try:
         body = given if isinstance(given, bytes) else Path(given).read_bytes()
@@ -155,6 +176,7 @@ def read_recording(given: bytes | str | Path) -> Recording:
         file = msgspec.json.decode(body, type=RecordingFile)
         rows = [Row(event.seq, event.version, event.body.encode(), _digest(event)) for event in file.events]
         verify(rows, 0, CHAIN_START)
+        _check_end(file)
         events = [decode(row) for row in rows]
     except OSError as error:
         raise LabError(f"{place} cannot be read: {error.strerror}") from None
@@ -165,6 +187,14 @@ def read_recording(given: bytes | str | Path) -> Recording:
     if not events or not isinstance(events[0], ev.TaskCreated):
         raise LabError(f"{place} holds no execution; make one with holdfast.testing.record")
     return Recording(file.id, events, [(digest, value.encode()) for digest, value in file.blobs.items()])
+
+
+def _check_end(file: RecordingFile) -> None:
+    held = len(file.events)
+    if file.count is not None and held != file.count:
+        raise JournalError(f"it was made with {file.count} events and holds {held}")
+    if file.final is not None and (held == 0 or file.events[-1].digest != file.final):
+        raise JournalError("its last event is not the one it was made with")
 
 
 class _Versioned(msgspec.Struct, tag_field="holdfast", tag="recording"):
@@ -178,6 +208,7 @@ def _digest(event: RecordedEvent) -> bytes:
         return b""
 
 
+@blames_the_test
 def replay(
     recording: bytes | str | Path,
     program: Subject | None = None,
@@ -189,6 +220,7 @@ def replay(
 
     `program` is the new plan or function; without it, a recorded plan is replayed as it was.
     """
+    from holdfast.testing.lab.world import path_of
     from holdfast.testing.rehearsal import Rehearsal
     from holdfast.testing.virtual import VirtualLoop, run_virtually
 
@@ -200,7 +232,9 @@ def replay(
         raise LabError("replay runs a loop of its own; call it from a plain `def`, not from a coroutine")
     read = read_recording(recording)
     loop = VirtualLoop()
-    return run_virtually(Rehearsal(loop, read, program, [*tools], [*functions]).run(), loop)
+    replayed = run_virtually(Rehearsal(loop, read, program, [*tools], [*functions]).run(), loop)
+    replayed.last_step = next((path_of(event) for event in reversed(read.events) if path_of(event)), "")
+    return replayed
 
 
 def _shown(value: Any, limit: int = 200) -> str:

@@ -47,7 +47,7 @@ class ToolCall(msgspec.Struct, kw_only=True):
 
 
 class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    returns: Any = None
+    returns: Any = msgspec.UNSET  # which answers None
     raises: Raises | Sequence[Raises] = ()
     does: Callable[..., Any] | None = None
     takes: float | str = 0.0
@@ -113,7 +113,7 @@ class Fake:
         if shaped.effect == "idempotent" and call.key in self._answered:
             return self._answered[call.key]
         self._raise_if_told()
-        value = self._options.returns
+        value = None if self._options.returns is msgspec.UNSET else self._options.returns
         if self._options.does is not None:
             does = self._options.does
             value = does(**_defaults(does, shaped, arguments), **arguments, **_call_wanted(does, call))
@@ -138,6 +138,8 @@ def _check(name: str, options: FakeOptions) -> None:
     """Every mistake is found where the fake is made, not somewhere in a run."""
     if options.does is not None and not callable(options.does):
         raise LabError(f"the fake {name}: does= takes a function, not {options.does!r}; returns= takes a value")
+    if options.does is not None and options.returns is not msgspec.UNSET:
+        raise LabError(f"the fake {name}: does= says what it returns, so leave out one of does= and returns=")
     effects = get_args(Effect)
     if options.effect is not None and options.effect not in effects:
         hint = did_you_mean(str(options.effect), effects)

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from msgspec import UNSET
+
 from holdfast.core.durations import parse_duration
 from holdfast.core.durations import parse_moment as parse_time
 from holdfast.core.errors import Divergence, PlanInvalid, Problem
@@ -21,12 +23,13 @@ from holdfast.core.suggest import did_you_mean
 from holdfast.programs.function import Function
 from holdfast.programs.prepare import Subject
 from holdfast.testing.lab import script as scripts
-from holdfast.testing.lab.errors import LabError, NotCrashSafe
+from holdfast.testing.lab.errors import LabError, NotCrashSafe, blames_the_test
 from holdfast.testing.lab.fakes import Fake, FakeOptions, Raises
 from holdfast.testing.lab.loop import LabLoop
 from holdfast.testing.lab.needed import (
     all_used,
     check_said,
+    check_task,
     ended_as_meant,
     never_reached,
     worth_a_sweep,
@@ -60,6 +63,7 @@ class Lab:
     resolve = staticmethod(scripts.resolve)
     send = staticmethod(scripts.send)
 
+    @blames_the_test
     def __init__(
         self,
         *,
@@ -69,6 +73,8 @@ class Lab:
         seed: int = 0,
         folder: str | Path | None = None,
     ) -> None:
+        if not isinstance(cast("Any", events_max), int) or isinstance(events_max, bool) or events_max < 1:
+            raise LabError(f"events_max= is how many events a run may write, from 1 on; not {events_max!r}")
         given = start.isoformat() if isinstance(start, datetime) else start
         start_us = START_US if given is None else parse_time(given)
         self._bounds = Bounds(
@@ -85,18 +91,19 @@ class Lab:
 
     # ---- what there is ------------------------------------------------------------------------------------------
 
+    @blames_the_test
     def fake(
         self,
         tool: str | AnyTool,
         *,
-        returns: Any = None,
+        returns: Any = UNSET,
         raises: Raises | Sequence[Raises] = (),
         does: Callable[..., Any] | None = None,
         takes: float | str = 0.0,
         effect: Effect | None = None,
         replace: bool = False,
     ) -> Fake:
-        """A fake in the place of a tool: `returns=` a value, `raises=` errors first, `does=` a function.
+        """A fake in the place of a tool: `returns=` a value or `does=` a function, `raises=` errors first.
 
         `raises` is one error for every call, or a list: one for each call, then the value. `takes` is how long it works
         in virtual time. `effect` is that of the real tool if that is given, otherwise `once`. `replace` puts it in the
@@ -112,6 +119,7 @@ class Lab:
         made = self._fakes[name] = Fake(name, real, options)
         return made
 
+    @blames_the_test
     def use(self, *things: str | AnyTool | Function[..., Any]) -> None:
         """What may run for real: tools, built-in tools by name, and functions that are started by name."""
         for thing in things:
@@ -147,6 +155,7 @@ class Lab:
 
     # ---- running ------------------------------------------------------------------------------------------------
 
+    @blames_the_test
     def run(  # noqa: PLR0913 -- each is a noun of its own, and most tests need one or two
         self,
         program: Subject,
@@ -155,6 +164,7 @@ class Lab:
         answers: Mapping[str, Any] | None = None,
         events: Mapping[str, Any] | None = None,
         commands: Mapping[str, str | Said | Sequence[str | Said]] | None = None,
+        budget: float | Mapping[str, float] | None = None,
         crash_at: str | Sequence[str] | None = None,
         patience: float | str = 0.0,
         doubts: Literal["wait", "look"] = "wait",
@@ -164,16 +174,18 @@ class Lab:
         """Run a plan (a file or a mapping) or a function until it is over, or only people could move it.
 
         `answers` are given by step path when asked for, `events` by name when waited for, `commands` at a time ("2h")
-        or an event ("step:completed charge"). `patience` is how long to go on when nobody answers. With doubts="look",
-        a person settles doubts by looking what happened. `ends` is the status at the end that the test means: a crash
-        "everywhere" demands "completed" unless told otherwise. `same` says what such a crash must not change; without
-        it, that is the end, the output and every step.
+        or an event ("step:completed charge"). `budget` is what it may spend, as for `Engine.start`. `patience` is how
+        long to go on when nobody answers. With doubts="look", a person settles doubts by looking what happened. `ends`
+        is the status at the end that the test means: a crash "everywhere" demands "completed" unless told otherwise.
+        `same` says what such a crash must not change; without it, that is the end, the output and every step.
         """
+        check_task(program, inputs)
         check_said(ends, doubts)
         script = Script(answers=answers or {}, events=events or {}, commands=commands or {})
         task = Task(
             program=program,
             inputs=inputs,
+            budget=budget,
             patience_s=parse_duration(patience),
             limit_s=self._bounds.limit_s,
             seed=str(self._seed),

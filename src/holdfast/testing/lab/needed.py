@@ -7,6 +7,7 @@ refused where it is called. The sentences end with what became of the run, becau
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 from holdfast.core.lifecycle import ENDS
 from holdfast.core.suggest import did_you_mean
@@ -15,9 +16,18 @@ from holdfast.testing.lab.fakes import ToolCall
 from holdfast.testing.lab.outcome import Outcome
 from holdfast.testing.lab.points import EVERYWHERE, Moment, Point
 from holdfast.testing.lab.script import Actor
+from holdfast.tools.tool import Tool
 
 STATUSES = (*sorted(ENDS), "waiting", "paused", "interrupted")
 DOUBTS = ("wait", "look")
+
+
+def check_task(program: Any, inputs: Any) -> None:
+    if isinstance(program, Tool):
+        name = cast("Tool[..., Any]", program).name
+        raise LabError(f"lab.run takes a plan or a function, and {name} is a tool; call it from one")
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise LabError(f'inputs= is a mapping of names to values, such as {{"amount": 30}}; not {inputs!r}')
 
 
 def check_said(ends: str | None, doubts: str) -> None:

@@ -34,6 +34,7 @@ LOOK_S_MAX = 3600.0  # when looking has not helped for long
 class Task(msgspec.Struct, kw_only=True):
     program: Subject
     inputs: Mapping[str, Any] | None = None
+    budget: float | Mapping[str, float] | None = None
     patience_s: float = 0.0
     limit_s: float = 0.0
     seed: str = ""
@@ -123,7 +124,8 @@ class Play:
         await self._boot()
 
     async def _hand_in(self) -> str:
-        run = await self._host.engine.start(self._task.program, inputs=self._task.inputs, key="lab")
+        task = self._task
+        run = await self._host.engine.start(task.program, inputs=task.inputs, budget=task.budget, key="lab")
         return run.id
 
     # ---- what people do -----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from holdfast.testing.lab.errors import LabError
 EVERYWHERE = "everywhere"
 EVENT_NAMES = frozenset(str(event.__struct_config__.tag) for event in typing.get_args(ev.AnyEvent))
 _COMMIT = re.compile(r"(?:(before|after):)?commit:(\d+)")
+_COMMIT_MEANT = re.compile(r"(?:(?:before|after):)?commit:.*")
 _TOOL = re.compile(r"(before|after):([^\s#]+?)(?:#(\d+))?")
 _EVENT = re.compile(r"([a-z]+:[a-z_]+)(?: ([^\s#]+))?(?:#(\d+))?")
 _FORMS = (
@@ -80,6 +81,8 @@ def parse_point(text: str) -> Point:
         if int(found[2]) == 0:
             raise LabError('crash_at="commit:0": journal writes are counted from 1')
         return Point(text=text, when=cast("When", found[1] or "after"), commit=int(found[2]))
+    if _COMMIT_MEANT.fullmatch(text):
+        raise LabError(f'crash_at="{text}": say the number of the journal write, such as "commit:7"')
     if found := _TOOL.fullmatch(text):
         return Point(text=text, when=cast("When", found[1]), tool=found[2], nth=_nth(found[3], text))
     if found := _EVENT.fullmatch(text):

@@ -7,6 +7,7 @@ python -m holdfast.testing.simulator --seeds 0:1000 [--jobs 2]
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable
 
@@ -18,6 +19,8 @@ from holdfast.journal.store import Claim, Entry, Mark, NewExecution, Write, Writ
 from holdfast.testing.simulator import Scenario, Violation, draw, judge, play, shrink
 from holdfast.testing.simulator.history import Committed
 from holdfast.testing.simulator.many import Progress, judged, replay_command
+
+READER_LEFT = 141  # what a shell says of a program that a closed pipe has ended
 
 
 def main(arguments: list[str]) -> int:
@@ -115,5 +118,15 @@ def _many(seeds: range, jobs: int) -> int:
     return 1 if failed else 0
 
 
+def _run(arguments: list[str]) -> int:
+    try:
+        code = main(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read this has seen enough, as `head` does; but nothing was proven
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_LEFT
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(_run(sys.argv[1:]))
