@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.durations import parse_duration
-from holdfast.core.errors import Misconfigured, SettingsInvalid, UsageError
+from holdfast.core.errors import InputInvalid, Misconfigured, SettingsInvalid, UsageError
 from holdfast.core.plan_checkpoint import checkpoints_of
 from holdfast.core.plan_resources import resources_of
 from holdfast.core.policy import Checkpoints
@@ -74,6 +74,9 @@ class Engine(core_engine.Engine):
         recover: Recovery = "all",
         limits: Limits | None = None,
     ) -> None:
+        if not isinstance(store, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance] -- not everybody checks types
+            expected = 'a path, "memory:" or "postgresql://…"'
+            raise InputInvalid(f"store: expected {expected}, got {type(store).__name__} {str(store)[:80]!r}")
         flags = {"store": str(store)} if store is not None else {}
         self.settings = settings or _settings_with_warnings(Path(folder or "."), flags)
         registry = registry_of(self.settings, tools, functions)

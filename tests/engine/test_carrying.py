@@ -68,14 +68,19 @@ async def test_a_file_is_checked_and_made_ready_beside_the_loop(
     here, there = two(tmp_path)
     identity, data = await waiting(here, step("a", "echo"))
     threads: dict[str, int] = {}
-    for name in ("read", "wire_state", "head_of", "wanted_blobs"):
-        real = getattr(carrying, name)
+    for room, name in (
+        (carrying, "read"),
+        (carrying, "wire_state"),
+        (carrying, "head_of"),
+        (gathering, "wanted_blobs"),
+    ):
+        real = getattr(room, name)
 
         def noted(*arguments: Any, name: str = name, real: Any = real) -> Any:
             threads[name] = threading.get_ident()
             return real(*arguments)
 
-        monkeypatch.setattr(carrying, name, noted)
+        monkeypatch.setattr(room, name, noted)
     async with engine_at(there, echo) as engine:
         await engine.restore(data, force=True)
         assert await engine.export(identity) == data
