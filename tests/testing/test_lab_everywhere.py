@@ -195,3 +195,18 @@ def test_children_are_compared_too(shop: Lab) -> None:
     assert differences(family, failed) == [f"in a child: its output is 5; left alone it is {one.output!r}"]
     empty = msgspec.structs.replace(one, steps={})
     assert "step look is not there; left alone it is completed with 3" in differences(one, empty)
+
+
+@holdfast.tool(effect="once", cost=0.30)
+async def priced() -> str:
+    return "bought"
+
+
+def test_a_crash_that_costs_more_than_a_tight_budget_allows_says_why_and_can_be_answered(lab: Lab) -> None:
+    lab.fake(priced, returns="bought")
+    plan = {"name": "paid", "budget": 0.5, "steps": [{"id": "buy", "tool": "priced"}]}
+    with pytest.raises(NotCrashSafe, match=r"larger budget \(buy\).* an attempt that a crash loses counts its cost"):
+        lab.run(plan, crash_at="everywhere")
+    assert lab.run(plan, crash_at="everywhere", budget=0.6).output == "bought"
+    again = {"buy": lab.in_turn("again", 1.0)}
+    assert lab.run(plan, crash_at="everywhere", answers=again).output == "bought"

@@ -155,6 +155,16 @@ def test_an_answer_of_the_wrong_kind_is_named(lab: Lab) -> None:
         lab.run(PUBLISH, answers={"publish": lab.in_turn(True, True)})
 
 
+def test_an_answer_that_is_not_reached_because_of_a_wrong_fake_tells_what_is_wrong_with_it(lab: Lab) -> None:
+    plan = {"name": "p", "steps": [{"id": "look", "tool": "priced"}, {"id": "agree", "approval": "sure?"}]}
+    lab.fake(priced, returns=5)
+    cause = r"a correction \(look\); look: priced returned something else .* got `int`; that came from your fake"
+    with pytest.raises(LabError, match=f'(?s)answers\\["agree"\\] was never asked for.*{cause}'):
+        lab.run(plan, answers={"agree": True})
+    with pytest.raises(LabError, match=f"there is no output: the execution is waiting for {cause}"):
+        _ = lab.run(plan).output
+
+
 @holdfast.tool(effect="read", cost=0.30)
 async def priced() -> str:
     return "bought"

@@ -132,6 +132,16 @@ def test_a_changed_plan_is_told_apart(of_plan: bytes) -> None:
     assert replay(of_plan, shorter).left_out == ["each", "each[0]", "each[1]"]
 
 
+def test_an_effect_that_the_plan_itself_says_is_compared_though_its_tool_is_only_named(of_plan: bytes) -> None:
+    other = copy.deepcopy(PLAN)
+    other["steps"][0]["effect"] = "once"
+    assert [str(difference) for difference in replay(of_plan, other).divergences] == [
+        "step look\n    recorded:  look, effect read\n    attempted: look, effect once"
+    ]
+    other["steps"][0]["effect"] = "read"
+    assert replay(of_plan, other).is_same
+
+
 def test_a_failed_execution_fails_the_same_way(lab: Lab) -> None:
     lab.fake(look, raises=holdfast.InvalidCall("no"))
     recording = lab.run(program(), inputs={"page": 1}).recording
@@ -261,6 +271,8 @@ def test_what_cannot_be_replayed_says_why(recording: bytes) -> None:
     assert len(str(error.value)) < 300
     with pytest.raises(LabError, match=r"a recording is a file, or what is in one \(bytes or text\); not 5"):
         replay(5, program())  # type: ignore[arg-type]
+    with pytest.raises(LabError, match=r"tools= takes tools, and child is a function; .* functions=\[child\]"):
+        replay(recording, program(), tools=[look, child])  # type: ignore[list-item]
     with pytest.raises(LabError, match="this is not a recording"):
         replay('{"some": "text"}')
     with pytest.raises(LabError, match="this holds no execution"):

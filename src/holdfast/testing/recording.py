@@ -230,11 +230,20 @@ def replay(
         pass
     else:
         raise LabError("replay runs a loop of its own; call it from a plain `def`, not from a coroutine")
-    read = read_recording(recording)
+    read, known = read_recording(recording), _only_tools(tools)
     loop = VirtualLoop()
-    replayed = run_virtually(Rehearsal(loop, read, program, [*tools], [*functions]).run(), loop)
+    replayed = run_virtually(Rehearsal(loop, read, program, known, [*functions]).run(), loop)
     replayed.last_step = next((path_of(event) for event in reversed(read.events) if path_of(event)), "")
     return replayed
+
+
+def _only_tools(given: Iterable[Any]) -> list[Tool[..., Any]]:
+    tools = [*given]
+    for function in tools:
+        if isinstance(function, Function):
+            name = cast("Function[..., Any]", function).name
+            raise LabError(f"tools= takes tools, and {name} is a function; hand it over with functions=[{name}]")
+    return tools
 
 
 def _shown(value: Any, limit: int = 200) -> str:

@@ -103,6 +103,8 @@ class Notes:
             self._compare_effect(call, past)
             wanted = call.policy.approval or call.tool.approval
             self._compare_approval(call.path, past, wanted, f"run {call.tool.name}?")
+        elif call.policy.effect is not None:  # the plan says it, whatever the tool is
+            self._compare_effect(call, past)
 
     def _compare_effect(self, call: StepCall, past: Past) -> None:
         effect = call.policy.effect or call.tool.effect

@@ -108,5 +108,5 @@ def _family_steps(outcome: Outcome) -> dict[str, str]:
 def _described(outcome: Outcome) -> str:
     doubt = next((request["path"] for request in outcome.requests if request["kind"] == "doubt"), None)
     if doubt is None:
-        return outcome.described()
-    return f'{outcome.described()}; settle it with answers={{"{doubt}": "again"}}, or with doubts="look"'
+        return outcome.explained()
+    return f'{outcome.explained()}; settle it with answers={{"{doubt}": "again"}}, or with doubts="look"'

@@ -51,10 +51,17 @@ class Outcome(msgspec.Struct, kw_only=True, repr_omit_defaults=True):
     def output(self) -> Any:
         """The output. Raises if the execution did not complete: there is none, not even null."""
         if self.status != "completed":
-            raise LabError(f"there is no output: the execution is {self.described()}")
+            raise LabError(f"there is no output: the execution is {self.explained()}")
         return self.value
 
+    def explained(self) -> str:
+        """How it is described, and what went wrong where a person should correct it."""
+        wrong = [request for request in self.requests if request["kind"] == "correction" and request["failure"]]
+        failed = [f"{request['path']}: {request['failure']['message']}" for request in wrong]
+        return "; ".join([self.described(), *failed])
+
     def described(self) -> str:
+        """In words that a crash on the way does not change."""
         if self.failure is not None:
             return f"{self.status}: {self.failure['message']}"
         return f"{self.status} for {self.waiting_for}" if self.waiting_for else self.status

@@ -20,6 +20,7 @@ from holdfast.testing.lab.points import Point, parse_point
 SHOWN_MAX = 5
 
 CHANCE = "; it asks ctx for the time or for chance, which a crash changes: say with same=… what must not change"
+LOST_COST = "; an attempt that a crash loses counts its cost: leave room for it with budget=…, or answer the request"
 
 RunAt = Callable[[Point], Outcome]
 Same = Callable[[Outcome], Any]
@@ -67,7 +68,8 @@ def differences(left_alone: Outcome, killed: Outcome) -> list[str]:
     if killed.failure is not None and _failed_in_doubt(killed):
         return wrong  # its author wrote that a doubt is a failure
     if left_alone.described() != killed.described():
-        wrong.append(f"it is {killed.described()}; left alone it is {left_alone.described()}")
+        hint = LOST_COST if _wants_money(killed) and not _wants_money(left_alone) else ""
+        wrong.append(f"it is {killed.described()}; left alone it is {left_alone.described()}{hint}")
     elif left_alone.value != killed.value:
         hint = CHANCE if any(map(_is_chance, left_alone.steps.values())) else ""
         wrong.append(f"its output is {killed.value!r}; left alone it is {left_alone.value!r}{hint}")
@@ -77,6 +79,10 @@ def differences(left_alone: Outcome, killed: Outcome) -> list[str]:
     for one, other in zip(left_alone.children, killed.children, strict=False):
         wrong += [f"in a child: {line}" for line in differences(one, other)]
     return wrong
+
+
+def _wants_money(outcome: Outcome) -> bool:
+    return any(request["kind"] == "budget" for request in outcome.requests)
 
 
 def _is_chance(step: dict[str, Any]) -> bool:
