@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := bench/.venv-peers
 PIP_INSTALL := -m pip install --quiet
-PYTEST_ARGS ?= -n auto
+PYTEST_ARGS ?= -n auto --dist worksteal
 BENCH_ARGS ?=
 PROVE_ARGS ?=
 
