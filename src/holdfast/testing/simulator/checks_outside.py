@@ -36,8 +36,8 @@ def a_key_is_one_execution(case: Case) -> Iterator[str]:
             ids[story.head.key].add(story.id)
     for key, found in ids.items():
         first, *others = sorted((case.told.stories[one] for one in found), key=lambda story: story.facts[0].at_us)
-        for other in others:  # when the one before it was deleted, nobody knows of it any more
-            if first.deleted_us is None or first.deleted_us > other.facts[0].at_us:
+        for other in others:  # while the one before it is deleted or lies in a file, nobody knows of it
+            if not first.is_away(other.facts[0].at_us):
                 yield f"{key} became {len(found)} executions"
             first = other
 
