@@ -185,7 +185,9 @@ def test_settings_and_modules_that_are_wrong_are_named(shop: Workshop) -> None:
 def test_a_store_that_cannot_be_used_is_explained(shop: Workshop) -> None:
     shop.write("file", "")
     inside_a_file = shop.run("--store", "file/x.db", "run", "two.yaml", code=1)
-    assert "cannot be created or written (Not a directory); make it writable, or name another store" in inside_a_file.err
+    assert (
+        "cannot be created or written (Not a directory); make it writable, or name another store" in inside_a_file.err
+    )
     folder = shop.run("run", "two.yaml", "--store", ".", code=2)
     assert f"store: {shop.folder} is a folder; name a file, such as {shop.folder}/journal.db" in folder.err
     nobody = shop.run("run", "two.yaml", HOLDFAST_STORE="postgresql://me:secret@127.0.0.1:1/y", code=1)

@@ -61,6 +61,17 @@ async def test_what_is_imported_is_what_was_exported(tmp_path: Path) -> None:
         assert await result(second.get(identity)) == 7
 
 
+async def test_what_came_before_the_file_was_written_and_moved_nobody_moves_it_elsewhere(tmp_path: Path) -> None:
+    identity, _ = await waiting(tmp_path, step("a", "echo"))
+    async with engine_at(tmp_path, recover="none") as engine:
+        await engine.get(identity).send("go", 7)
+        data = await engine.export(identity)
+    async with holdfast.Engine(tmp_path / "other.db", folder=tmp_path, tools=[echo]) as other:
+        await other.restore(data)
+        await other.resume(identity)
+        assert await result(other.get(identity)) == 7
+
+
 async def test_a_file_is_checked_and_made_ready_beside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from holdfast.core.commands import Command, internal_id
 from holdfast.core.errors import BundleInvalid, ImportMismatch, Refused, UsageError
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine.catching_up import Additions, Gap, catch_up, compare
+from holdfast.engine.catching_up import Additions, Gap, catch_up, compare, has_news
 from holdfast.engine.compat import differences, is_of_folder, unaccepted
 from holdfast.engine.family import end_of_child, pass_down
 from holdfast.engine.forks import kept_events
@@ -158,6 +158,8 @@ def _news(bundle: Bundle, executions: Sequence[Carried]) -> list[NewExecution]:
 def _new(bundle: Bundle, carried: Carried) -> NewExecution:
     head = head_of(carried.state, carried.rows[-1].digest)
     head.held = "" if carried.state.is_ended else HELD
+    if has_news(carried):
+        head.wake_at = 0
     posts = (*_untold_ends(bundle, carried.state), *_stop_on_its_way(bundle, carried.state))
     return NewExecution(head=head, rows=carried.rows, blobs=bundle.blobs_of(carried), posts=posts)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from holdfast.core import events as ev
 from holdfast.core.commands import Command
 from holdfast.core.errors import NotFound, Refused
 from holdfast.engine.holding import hold, let_go
@@ -17,6 +18,7 @@ from holdfast.engine.notices import count_as_told
 from holdfast.engine.ownership import claim
 from holdfast.engine.services import Services
 from holdfast.journal.bundle import Bundle, Carried, wanted_blobs
+from holdfast.journal.codec import decode
 from holdfast.journal.log import Log, head_change
 from holdfast.journal.store import Entry, Head, NewExecution, Store
 
@@ -94,10 +96,10 @@ async def catch_up(services: Services, bundle: Bundle, gap: Gap, more: Additions
     logs: list[Log] = []
     try:
         for head, _ in gap.behind:
-            log = await claim(services, head, to_drive=False)  # which reads it from end to end
-            if log is not None:
-                logs.append(log)
-            if log is None or log.state.seq != head.seq:
+            claimed = await claim(services, head, to_drive=False)  # which reads it from end to end
+            if claimed is not None:
+                logs.append(claimed.log)
+            if claimed is None or claimed.head.seq != head.seq:
                 raise Refused(f"somebody has just asked something of execution {head.id}; import it once more")
         entries = [_entry(bundle, *one, log.epoch) for one, log in zip(gap.behind, logs, strict=True)]
         entries[0].creates = tuple(more.creates)
@@ -116,6 +118,16 @@ async def catch_up(services: Services, bundle: Bundle, gap: Gap, more: Additions
     await store.hold([carried.state.id for _, carried in gap.behind if carried.state.is_ended], "")
 
 
+def has_news(carried: Carried) -> bool:
+    """Whether something came while it waited that nobody has acted upon yet: no other word of that will come."""
+    for event in map(decode, reversed(carried.rows)):
+        if isinstance(event, ev.TaskWaiting):
+            return False
+        if not isinstance(event, ev.CheckpointSaved):
+            return carried.state.status == "waiting"
+    return False
+
+
 def _entry(bundle: Bundle, here: Head, carried: Carried, epoch: int) -> Entry:
     state, rows = carried.state, carried.rows[here.seq :]
     return Entry(
@@ -126,7 +138,7 @@ def _entry(bundle: Bundle, here: Head, carried: Carried, epoch: int) -> Entry:
         at=state.last_at,
         ended=state.ended,
         total=state.total,
-        change=head_change(state),
+        change=head_change(state, wake=has_news(carried)),
         blobs=tuple((digest, bundle.blobs[digest]) for digest in wanted_blobs(rows)),
         release=True,
     )
