@@ -134,6 +134,63 @@ async def test_who_was_replaced_before_it_heard_that_its_intent_is_on_disk_calls
         assert script.calls == []
 
 
+PATIENT = holdfast.Limits(drain_s=3600)  # whoever closes would wait for what runs, and the test in vain
+
+
+async def test_who_wakes_up_to_be_closed_and_was_replaced_does_not_let_its_tools_finish() -> None:
+    """What came while it slept, such as a signal, is heard before anything else."""
+    gate = Gate(effect="once")
+    async with engine_at("memory:", gate.tool, recover="family", limits=PATIENT) as engine:
+        watch = Wristwatch(engine)
+        run = await engine.start(plan(step("a", "gate")))
+        await gate.wait_entered()
+        await looked_twice(engine)
+        await replace(engine, run)
+        watch.sleep()
+        async with asyncio.timeout(30):
+            await engine.close()
+        assert gate.cancelled == 1
+
+
+async def test_who_sleeps_while_it_closes_and_was_replaced_does_not_let_its_tools_finish() -> None:
+    """Nor those that run in tasks of the program's own, which its cancellation does not reach."""
+    gate = Gate(effect="once")
+
+    @holdfast.function
+    async def program(ctx: holdfast.Context) -> None:
+        await asyncio.wait({asyncio.create_task(ctx.call(gate.tool))})  # type: ignore[arg-type]
+
+    async with engine_at("memory:", gate.tool, functions=[program], recover="family", limits=PATIENT) as engine:
+        watch = Wristwatch(engine)
+        run = await engine.start(program)
+        await gate.wait_entered()
+        driver = engine.driver(run.id)
+        assert driver is not None
+        closing = asyncio.create_task(engine.close())
+        await until(lambda: driver.cause == "closing")
+        await looked_twice(engine)
+        await replace(engine, run)
+        watch.sleep()
+        async with asyncio.timeout(30):
+            await closing
+        assert gate.cancelled == 1
+
+
+async def test_who_slept_and_was_not_replaced_lets_its_tools_finish_while_it_closes() -> None:
+    gate = Gate(effect="once")
+    async with engine_at("memory:", gate.tool, limits=PATIENT) as engine:
+        watch = Wristwatch(engine)
+        run = await engine.start(plan(step("a", "gate")))
+        await gate.wait_entered()
+        watch.sleep()
+        closing = asyncio.create_task(engine.close())
+        await looked_twice(engine)
+        gate.open.set()
+        await closing
+        assert gate.cancelled == 0
+        assert "step:completed" in await names(run)
+
+
 async def test_what_a_dead_process_left_running_is_told_as_lost_when_somebody_interrupts() -> None:
     gate = Gate()
     async with engine_at("memory:", gate.tool, recover="family") as engine:

@@ -284,6 +284,7 @@ class Driver:
     def _lost(self, error: HoldfastError) -> None:
         """Fenced, or the store failed: what is in memory may not be true, so nothing more is done with it."""
         self._stop_for(error, "lost")
+        self._pulse.stop_draining()
         if self._task is not None:
             self._task.cancel()
 

@@ -72,6 +72,7 @@ class Keeper:
         self._stood_still = False
         self._look_now = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._vigil: asyncio.Task[None] | None = None
         kept = services.retention if recover in ("all", "family") else None
         self._tidier = Tidier(services, kept, self._tell_deleted) if kept else None
         self._closing = False
@@ -88,19 +89,23 @@ class Keeper:
     async def stop(self) -> None:
         """Take up nothing more."""
         self._closing = True
-        if self._tidier is not None:
-            await self._tidier.stop()
         self.look()
         if self._task is not None:
             await self._task
-        if self._tidier is not None and not self.recovers_all:
-            await self._tidier.bite()  # where no engine stays, whoever comes by does a little
+            self._vigil = asyncio.get_running_loop().create_task(self._keep_vigil(), name="holdfast-vigil")
+        if self._tidier is not None:
+            await self._tidier.stop()
+            if not self.recovers_all:
+                await self._tidier.bite()  # where no engine stays, whoever comes by does a little
 
     async def shut(self) -> None:
         """Let running steps finish for a while, and let go of every execution."""
         await asyncio.gather(*(driver.shut() for driver in list(self.drivers.values())))
         if self.driving:
             await asyncio.wait(set(self.driving))
+        if self._vigil is not None:
+            self._vigil.cancel()
+            await asyncio.wait({self._vigil})
 
     def _tell_deleted(self, execution_ids: Sequence[str]) -> None:
         if self.onlooker is not None:
@@ -179,6 +184,18 @@ class Keeper:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pace.look_s):
                     await self._look_now.wait()
+
+    async def _keep_vigil(self) -> None:
+        """Nothing more is taken up; but what runs may run for a while, and its process may sleep as it could before, or
+        have woken up to be told to close."""
+        while True:
+            try:
+                await self._mind_a_sleep()
+            except JournalError as error:
+                log.warning("the journal cannot be read: %s", error)
+            except Exception:
+                log.exception("the keeper stumbled")
+            await asyncio.sleep(self._services.pace.look_s)
 
     def _mind_the_clock(self) -> None:
         """A clock that was set forward, or a laptop that slept: what is due by now need not wait for its timer."""

@@ -59,6 +59,11 @@ class Pulse:
                 async with asyncio.timeout(limit_s):
                     await self._drained.wait()
 
+    def stop_draining(self) -> None:
+        """Nothing runs any more, or what runs is another's by now: there is nothing to wait for."""
+        if self._drained is not None:
+            self._drained.set()
+
     # ---- gates --------------------------------------------------------------------------------------------------
 
     async def admit(self) -> None:
@@ -98,8 +103,7 @@ class Pulse:
         if self._active == 0:
             if self._waits or self._run.state.status == "paused":
                 self._look_for_quiet()
-            if self._drained is not None:
-                self._drained.set()
+            self.stop_draining()
 
     # ---- waiting ------------------------------------------------------------------------------------------------
 
