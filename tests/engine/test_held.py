@@ -190,22 +190,22 @@ async def test_a_command_that_is_applied_right_now_does_not_take_a_hold_off(tmp_
     async with engine_at(tmp_path, echo, recover="nothing") as engine:
         run = await engine.start(plan(step("a", "echo")))
         assert await engine.hold([run.id], WHY) == {}
-        log = await claim(engine.services, await run.head(), to_drive=False)
-        assert log is not None
+        claimed = await claim(engine.services, await run.head(), to_drive=False)
+        assert claimed is not None
         assert await engine.hold([run.id], "once more") == {}
-        log.append(release=True)
-        await log.durable()
+        claimed.log.append(release=True)
+        await claimed.log.durable()
         assert (await run.head()).held == "once more"
 
 
 async def test_a_command_that_is_applied_right_now_does_not_keep_a_hold_from_being_set(tmp_path: Path) -> None:
     async with engine_at(tmp_path, echo, recover="nothing") as engine:
         run = await engine.start(plan(step("a", "echo")))
-        log = await claim(engine.services, await run.head(), to_drive=False)
-        assert log is not None
+        claimed = await claim(engine.services, await run.head(), to_drive=False)
+        assert claimed is not None
         holding = asyncio.ensure_future(engine.hold([run.id], WHY))
         await asyncio.sleep(0)
-        log.append(release=True)
-        await log.durable()
+        claimed.log.append(release=True)
+        await claimed.log.durable()
         assert await holding == {}
         assert (await run.head()).held == WHY

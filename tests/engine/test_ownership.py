@@ -14,6 +14,7 @@ from engine.kit import HURRY, Gate, Script, echo, engine_at, names, plan, quiet,
 from holdfast.core.commands import Command, encode_arguments
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine import inbox
+from holdfast.engine.ownership import take
 from holdfast.journal.store import Claim, Write, Written
 
 
@@ -160,3 +161,22 @@ async def test_closing_an_engine_with_a_queue_leaves_the_queue_for_the_next(tmp_
         for run in runs:
             await result(engine.get(run.id))
         assert [head.status for head in await engine.list()] == ["completed"] * 3
+
+
+async def test_a_takeover_wakes_nobody_who_fell_asleep_after_somebody_looked(tmp_path: Path) -> None:
+    gate = Gate()
+    async with (
+        engine_at(tmp_path, gate.tool, recover="family") as one,
+        engine_at(tmp_path, gate.tool, recover="none") as two,
+    ):
+        run = await one.start(plan(step("a", "gate"), {"id": "go", "wait": {"event": "go"}}))
+        await gate.wait_entered()
+        looked_at = await run.head()  # which says that it runs
+        gate.open.set()
+        await seen(run, "task:waiting")
+        one._keeper.family.clear()
+        taken = await take(two.services, looked_at)
+        assert taken is not None
+        assert taken.program is None
+        assert (await names(run))[-1] == "task:waiting"
+        assert ((await run.head()).driver, (await run.head()).wake_at) == ("", None)

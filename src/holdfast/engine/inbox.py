@@ -17,7 +17,7 @@ from holdfast.core.commands import PASSED_DOWN, Answer, Command
 from holdfast.core.errors import HoldfastError, Refused, StoreUnavailable
 from holdfast.core.policy import COMMAND_WAIT_S
 from holdfast.engine.checkpointing import save_at_rest
-from holdfast.engine.ownership import CHILDREN_MAX, answer_commands, as_claimed, claim, is_moved, note_recovery
+from holdfast.engine.ownership import CHILDREN_MAX, answer_commands, claim, is_moved, note_recovery
 from holdfast.engine.services import Services
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.store import Head, Query
@@ -203,10 +203,10 @@ class Commander:
         if services.is_in_hand(head.id) or self._driver_of(head.id) is not None:
             return False
         with services.in_hand(head.id):
-            log = await claim(services, head, to_drive=False)
-            if log is None:
+            claimed = await claim(services, head, to_drive=False)
+            if claimed is None:
                 return False
-            head = as_claimed(head, log)
+            log, head = claimed
             note_recovery(services, log, head)
             quiet = await answer_commands(services, log)
             moved = is_moved(services, log, head, quiet)

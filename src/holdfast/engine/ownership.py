@@ -26,6 +26,13 @@ from holdfast.journal.store import ASKED, Claim, Head
 CHILDREN_MAX = 1000  # looked after by one command; engines find the rest
 
 
+class Claimed(NamedTuple):
+    """`head` is as it was left by whoever it was claimed from: he may have moved it since somebody looked at it."""
+
+    log: Log
+    head: Head
+
+
 class Taken(NamedTuple):
     log: Log
     program: Program | None
@@ -54,28 +61,24 @@ async def open_state(services: Services, execution_id: str) -> tuple[Head, Execu
         raise StoreCorrupted(f"{error}; the execution was set aside, run `holdfast doctor`") from error
 
 
-async def claim(services: Services, head: Head, *, to_drive: bool) -> Log | None:
+async def claim(services: Services, head: Head, *, to_drive: bool) -> Claimed | None:
     """Become the driver, or None if somebody else was quicker."""
     wish = Claim(execution_id=head.id, driver=services.driver, replacing=head.driver, to_drive=to_drive)
     written = await services.writer.write(wish)
     if not written.ok:
         return None
-    _, state, chain = await open_state(services, head.id)
-    return services.open_log(state, chain, written.epoch)
-
-
-def as_claimed(head: Head, log: Log) -> Head:
-    """As it was left by whoever it was claimed from: he may have moved it since somebody looked at it."""
-    return msgspec.structs.replace(head, status=log.state.status)
+    left, state, chain = await open_state(services, head.id)
+    log = services.open_log(state, chain, written.epoch)
+    return Claimed(log, msgspec.structs.replace(left, driver=head.driver))
 
 
 async def take(services: Services, head: Head) -> Taken | None:
     """Claim an execution to drive it. `program` is None if, after its commands, there is nothing to drive."""
     _, _, program = await look(services, head.id)
-    log = await claim(services, head, to_drive=True)
-    if log is None:
+    claimed = await claim(services, head, to_drive=True)
+    if claimed is None:
         return None
-    head = as_claimed(head, log)
+    log, head = claimed
     quiet = await attend(services, log)
     if is_moved(services, log, head, quiet):
         mark_started(services, log, head)
