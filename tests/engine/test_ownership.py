@@ -34,10 +34,13 @@ async def test_two_engines_never_drive_the_same_execution(tmp_path: Path) -> Non
     script = Script(effect="idempotent")
     async with engine_at(tmp_path, script.tool) as one, engine_at(tmp_path, script.tool) as two:
         held = [await one.start(plan(step("a", "script"), step("b", "script")), hold=True) for _ in range(10)]
-        await asyncio.gather(*(engine.get(run.id).resume() for run in held for engine in (one, two)))
+        resuming = (engine.get(run.id).resume() for run in held for engine in (one, two))
+        said = await asyncio.gather(*resuming, return_exceptions=True)
         for run in held:
             await result(run)
     assert len(script.calls) == 20
+    # The second word may come when all is over already, and only then it is refused.
+    assert all("is completed" in str(word) for word in said if isinstance(word, BaseException))
 
 
 async def test_commands_from_the_other_engine_reach_the_driver(tmp_path: Path) -> None:
