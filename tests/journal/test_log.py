@@ -9,7 +9,7 @@ import pytest
 
 from core.histories import BROKEN, TO_STATUS, fold
 from holdfast.core import events as ev
-from holdfast.core.commands import Command
+from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import Fenced, HoldfastError, StoreCorrupted, StoreUnavailable
 from holdfast.core.execution import Execution
 from holdfast.core.policy import INLINE_BYTES_MAX
@@ -177,6 +177,23 @@ async def test_wake_asks_for_a_driver_whatever_the_execution_waits_for() -> None
 
 
 # ---- losing it ---------------------------------------------------------------------------------
+
+
+async def test_a_wish_to_be_woken_outlives_what_is_written_after_it_until_it_is_woken() -> None:
+    store = MemoryStore()
+    writer = Writer(store)
+    log = await new_log(store, writer)
+    log.append(ev.TaskStarted(at=2, because="created"))
+    log.append(ev.TaskWaiting(at=3, reasons=()))
+    log.append(wake=True)
+    log.append(answers=[Answer(command_id="c1", outcome="refused", text="no")])
+    await log.durable()
+    assert (await store.head("e1")).wake_at == 0
+    log.append(ev.TaskStarted(at=4, because="woken"))
+    log.append(ev.TaskWaiting(at=5, reasons=()))
+    await log.durable()
+    assert (await store.head("e1")).wake_at is None
+    await writer.close()
 
 
 async def test_whoever_was_replaced_learns_it_from_the_next_append() -> None:

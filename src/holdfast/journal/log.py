@@ -50,6 +50,7 @@ class Log:
         self._entry: Entry | None = None
         self._batch: Batch | None = None
         self._unsettled = 0  # entries submitted, of which nothing has been heard yet
+        self._wakes = False  # a driver should look at it: what is written after that must not forget it
 
     def append(
         self,
@@ -91,8 +92,9 @@ class Log:
             raise
         self._chain = chain
         entry.at, entry.ended, entry.total = state.last_at, state.ended, state.total
+        self._wakes = (wake or self._wakes) and state.status == "waiting"
         if answers or release or wake or status != state.status or reasons != state.reasons:
-            entry.change = head_change(state, wake)
+            entry.change = head_change(state, self._wakes)
             entry.release = self.released = release
         if self.blobs.fresh:
             entry.blobs = (*entry.blobs, *self.blobs.take_fresh())
