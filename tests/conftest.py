@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ pytest_plugins = ["servers.postgres"]
 # The same examples in every run, and a busy machine does not fail them for being slow.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+# Under nohup, or in a CI that ignores it, the processes that tests start would not hear a closed terminal either.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -174,13 +174,12 @@ def test_what_is_driven_or_over_already_gets_no_second_process(yard: Yard) -> No
 
 
 def test_nohup_is_respected(shop: Workshop) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may be under nohup themselves
+    process = shop.start("run", "gate.yaml")
+    shop.wait_for_log("gate begun")
+    process.send_signal(signal.SIGHUP)
+    shop.finish(process, 129)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        process = shop.start("run", "gate.yaml")
-        shop.wait_for_log("gate begun")
-        process.send_signal(signal.SIGHUP)
-        shop.finish(process, 129)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         process = shop.start("resume", "@last")
     finally:
         signal.signal(signal.SIGHUP, before)
