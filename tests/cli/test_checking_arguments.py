@@ -118,7 +118,7 @@ def test_a_browser_that_is_not_there_is_told_before_a_plan_starts(shop: Workshop
     text = 'no browser called "no-such-browser" can be run; correct executable in [tools.browser], or install it'
     assert f"warning: steps[0].tool: {text}" in shop.run("check", "p.yaml").out
     assert text in shop.run("run", "p.yaml", "--check", code=1).out
-    assert text in shop.run("run", "p.yaml", code=1).err
+    assert text in shop.run("run", "p.yaml", code=2).err
     assert shop.run("tools").out.count(text) == 1
 
 
