@@ -183,8 +183,8 @@ DEATH_SABOTEURS = (
         20,
     ),
     broken(
-        "lose a stop that is on its way", lose_stops_on_their_way, "who_takes_up_a_child_knows_of_its_parents_end", 60
+        "lose a stop that is on its way", lose_stops_on_their_way, "who_takes_up_a_child_knows_of_its_parents_end", 100
     ),
-    broken("retry what is not there", need_nobody, "a_retry_is_made_of_what_is_there", 60),
+    broken("retry what is not there", need_nobody, "a_retry_is_made_of_what_is_there", 120),
     broken("begin after a critical failure", begin_after_a_critical_failure, "a_step_begins_after_what_it_needs"),
 )
