@@ -114,6 +114,7 @@ async def test_what_an_import_brings_was_told_where_it_happened(tmp_path: Path, 
     async with engine_at(here, echo) as engine:
         run = await engine.start(program)
         await until(lambda: len(hook.got) == 1)
+        await seen(run, "task:waiting")
         away = await engine.export(run.id)
     async with engine_at(there, echo) as engine:
         await engine.restore(away, other_folder=True)
