@@ -22,6 +22,7 @@ from holdfast.journal.sql import migrations, queries
 from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.sqlite_backup import back_up
 from holdfast.journal.sqlite_commit import NUMS_KEPT, Committer
+from holdfast.journal.sqlite_health import check_header
 from holdfast.journal.store import Query
 from holdfast.testing.store_samples import Sample, sample_id
 from journal.support import run_python, sql
@@ -94,6 +95,46 @@ async def test_a_file_that_stays_locked_is_explained(tmp_path: Path, monkeypatch
     holder.close()
     assert (await store.commit([Sample(1).new]))[0].ok
     await store.close()
+
+
+def test_a_look_at_a_new_file_waits_for_whoever_is_making_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "j.db"
+    maker, other = apsw.Connection(str(path)), apsw.Connection(str(path))
+    maker.execute("BEGIN EXCLUSIVE")  # as SQLite does while it turns a file into one with a log
+    refusals: list[None] = []
+
+    def refused(*_: float) -> float:
+        refusals.append(maker.execute("COMMIT") and None)
+        return 0.0
+
+    monkeypatch.setattr(random, "uniform", refused)
+    sqlite_file.migrate(other, path, lambda: True)
+    assert len(refusals) == 1
+    assert other.pragma("user_version") == len(migrations("sqlite"))
+    maker.close()
+    other.close()
+
+
+IS_LOCKED = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)  # SQLite's, as long as the file is in use
+        print("free")
+    except OSError:
+        print("locked")
+"""
+
+
+async def test_opening_a_file_twice_in_one_process_keeps_the_locks_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    first = SqliteStore(path)
+    sql(path, "PRAGMA wal_checkpoint(TRUNCATE)")  # an empty log: the header is looked at when the file is opened
+    assert run_python(IS_LOCKED, path).communicate()[0] == "locked\n"
+    # Only the look: a second store has locks of its own.
+    check_header(path)
+    assert run_python(IS_LOCKED, path).communicate()[0] == "locked\n"
+    await first.close()
 
 
 # ---- all or nothing ----------------------------------------------------------------------------

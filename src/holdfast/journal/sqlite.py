@@ -300,7 +300,7 @@ class SqliteStore:
 
     def changes(self) -> int:
         with explaining(self.path):
-            return self._watcher.pragma("data_version")
+            return patiently(lambda: self._watcher.pragma("data_version"))
 
     async def check(self) -> list[str]:
         """What SQLite itself finds wrong with the file."""

@@ -114,7 +114,7 @@ def begin(connection: Any) -> None:
 
 def migrate(connection: Any, path: Path, may_migrate: Callable[[], bool]) -> None:
     steps = migrations("sqlite")
-    version = cast(int, connection.pragma("user_version"))
+    version = _version(connection)
     if version > len(steps):
         raise SchemaTooNew(
             f"{path} has schema version {version}, this Holdfast knows {len(steps)}; upgrade Holdfast to open it"
@@ -128,10 +128,15 @@ def migrate(connection: Any, path: Path, may_migrate: Callable[[], bool]) -> Non
         )
     begin(connection)
     # Another process may have been quicker between the look and the lock.
-    for number in range(cast(int, connection.pragma("user_version")), len(steps)):
+    for number in range(_version(connection), len(steps)):
         connection.execute(steps[number])
         connection.pragma("user_version", number + 1)
-    connection.execute("COMMIT")
+    patiently(lambda: connection.execute("COMMIT"))
+
+
+def _version(connection: Any) -> int:
+    """Even a look may have to wait: as long as another process turns a new file into one with a log."""
+    return patiently(lambda: cast(int, connection.pragma("user_version")))
 
 
 def sync_folder(folder: Path) -> None:

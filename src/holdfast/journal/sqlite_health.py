@@ -54,9 +54,7 @@ def _has_log(path: Path) -> bool:
 
 
 def _header_trouble(path: Path) -> str:
-    with path.open("rb") as file:
-        header = file.read(HEADER_BYTES)
-        size = os.fstat(file.fileno()).st_size
+    header, size = _beginning(path)
     if 0 < len(header) < HEADER_BYTES:  # SQLite would take it for a new file and write over it
         return f"it has only {len(header)} bytes"
     if not header.startswith(b"SQLite format 3\0"):
@@ -69,6 +67,19 @@ def _header_trouble(path: Path) -> str:
     page_bytes = int.from_bytes(header[16:18], "big")
     expected = int.from_bytes(header[28:32], "big") * (65536 if page_bytes == 1 else page_bytes)
     return f"it has {size:,} bytes and should have {expected:,}" if size < expected else ""
+
+
+def _beginning(path: Path) -> tuple[bytes, int]:
+    """The header, and how long the file is. SQLite reads it: if another store of this process has the file open, to
+    open and close it here would let go of that store's locks.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB
+    file = apsw.VFSFile("", os.path.realpath(path), [flags, 0])
+    try:
+        size = file.xFileSize()
+        return file.xRead(min(size, HEADER_BYTES), 0) if size else b"", size
+    finally:
+        file.xClose()
 
 
 def check_content(connection: Any, path: Path) -> None:

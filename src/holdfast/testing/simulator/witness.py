@@ -86,6 +86,14 @@ class Story(msgspec.Struct):
     def is_held(self, at_us: int) -> bool:
         return any(since <= at_us and (until is None or at_us <= until) for since, until in self.held)
 
+    def let_go(self, at_us: int) -> None:
+        self.held = [(since, until or at_us) for since, until in self.held]
+
+    def go(self, at_us: int) -> None:
+        """It is deleted, and comes back without what the store knew of it."""
+        self.deleted_us, self.was_deleted = at_us, True
+        self.let_go(at_us)
+
     def holder(self, at_us: int) -> str:
         """The process that drove it at this moment."""
         for hold in reversed(self.holds):
@@ -166,15 +174,15 @@ def _kept(told: Testimony, line: Deleted | Held | Wiped) -> None:
         match line:
             case Deleted():
                 told.deletions.append((line, story.id))
-                story.deleted_us, story.was_deleted = line.at_us, True
+                story.go(line.at_us)
             case Wiped():
-                story.deleted_us, story.was_deleted = line.at_us, True
+                story.go(line.at_us)
                 for hold in story.holds[-1:]:
                     hold.to_us = hold.to_us or line.at_us
             case Held() if line.why:
                 story.held.append((line.at_us, None))
             case Held():
-                story.held = [(since, until or line.at_us) for since, until in story.held]
+                story.let_go(line.at_us)
 
 
 def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
