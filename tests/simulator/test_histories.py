@@ -19,9 +19,14 @@ from simulator.sabotage_commands import slow_to_rest
 from simulator.saboteur import Saboteur, caught
 
 SEEDS_AT_ONCE = 20
+# Four times as fast, and a few histories already go wherever the others go.
+UNMEASURED = pytest.mark.no_cover
 
 
-@pytest.mark.parametrize("first", range(0, 300, SEEDS_AT_ONCE))
+@pytest.mark.parametrize(
+    "first",
+    [*range(0, 60, SEEDS_AT_ONCE), *(pytest.param(first, marks=UNMEASURED) for first in range(60, 300, SEEDS_AT_ONCE))],
+)
 def test_no_history_violates_a_rule(first: int) -> None:
     for seed in range(first, first + SEEDS_AT_ONCE):
         violations = judge(play(draw(seed)))
@@ -45,6 +50,7 @@ def test_different_seeds_give_different_histories() -> None:
     assert play(draw(3)).history.text() != play(draw(4)).history.text()
 
 
+@UNMEASURED
 def test_histories_reach_all_that_can_happen_to_them() -> None:
     """What never happens in a history proves nothing about it."""
     found = census()
@@ -112,6 +118,7 @@ def test_what_is_added_when_the_last_step_has_ended_is_taken_by_whoever_still_dr
 # ---- checks that can fail --------------------------------------------------------------------------------------
 
 
+@UNMEASURED
 @pytest.mark.parametrize("saboteur", SABOTEURS, ids=lambda saboteur: saboteur.what)
 def test_an_engine_broken_on_purpose_is_caught(saboteur: Saboteur) -> None:
     assert not caught(saboteur).missed_by, f"not noticed within {saboteur.within} seeds: {saboteur.what}"

@@ -25,6 +25,7 @@ def test_seeds_in_processes_of_their_own_get_the_verdict_that_they_get_here() ->
     assert sorted(judged(range(3), 2)) == [judge_seed(seed) for seed in range(3)]
 
 
+@pytest.mark.no_cover  # three times 300,000 turns
 def test_a_history_that_turns_in_circles_is_cut_short_at_the_same_place_every_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
