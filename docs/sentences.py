@@ -368,6 +368,8 @@ LIMITS = (
     Limit("tools.http_client", "CONNECTIONS_MAX", "connections of `http` to all hosts"),
     Limit("tools.notify", "TEXT_CHARS_MAX", "characters of a message of `notify.send`"),
     Limit("tools.notify", "CHANNELS_MAX", "channels of one message of `notify.send`"),
+    Limit("tools.mcp.patterns", "PATTERN_CHARS_MAX", "characters of a pattern of an MCP server that is checked here"),
+    Limit("tools.mcp.patterns", "WORK_MAX", "parts of patterns times characters of text, in one check of arguments"),
     Limit("core.secrets", "SECRET_CHARS_MIN", "fewest characters of a secret"),
     Limit("core.secrets", "SECRET_BYTES_MAX", "a secret"),
     Limit("core.masking", "MASKS_MAX", "values of secrets that one process masks"),
