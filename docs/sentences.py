@@ -149,7 +149,11 @@ FIELDS = {
 PART_FIELDS = {
     "program": {"kind": "`plan` or `function`", "name": "its name"},
     "request": {"kind": "what is asked for"},
-    "reason": {"kind": "what it waits for", "name": "which event, request or child"},
+    "reason": {
+        "kind": "what it waits for",
+        "name": "which event, request or child",
+        "more": "how many others of this kind wait as well: 20 of each are listed, with the one whose time comes first",
+    },
     "failure": {"error": "the exception's name", "message": "what happened"},
 }
 
@@ -375,6 +379,7 @@ LIMITS = (
     Limit("core.masking", "MASKS_MAX", "values of secrets that one process masks"),
     Limit("tools.secrets", "COMMAND_TIMEOUT_S", "a command's time to give a secret"),
     Limit("tools.secrets", "COMMAND_KEPT_S", "how long a secret that a command gave is kept in memory"),
+    Limit("engine.waiting", "REASONS_MAX", "reasons of each kind that one `task:waiting` lists"),
     Limit("engine.notices", "PENDING_MAX", "notices under way in one process"),
     Limit("engine.notices", "PUT_OFF_MAX", "notices put off in one process; the rest is told as a number"),
     Limit("engine.notices", "CLOSING_S", "time of a closing engine for notices under way"),

@@ -24,7 +24,9 @@ def _by(event: Wired) -> str:
 def waiting_for(reasons: Iterable[Wired], since: str | None = None) -> str:
     """`an approval (publish) and an event (go)`; times are seen from the moment `since`, or from now."""
     parts: list[str] = []
+    more = 0
     for reason in reasons:
+        more += reason.get("more") or 0
         words = _WAITING_WORDS.get(reason["kind"], reason["kind"])
         kind, name = reason["kind"], reason["path"]
         if kind == "event":
@@ -33,7 +35,7 @@ def waiting_for(reasons: Iterable[Wired], since: str | None = None) -> str:
             name = f"{reason['name']}, for {reason['path']}"
         due = f" {distance(reason['due_at'], since)}" if kind in ("timer", "breaker") and reason.get("due_at") else ""
         parts.append(f"{words}{f' ({name})' if name else ''}{due}")
-    return " and ".join(parts) or "nothing"
+    return " and ".join([*parts, *([f"{more} more"] if more else [])]) or "nothing"
 
 
 def _started(event: Wired) -> str:
