@@ -129,6 +129,7 @@ FIELDS = {
     "expires_at": "when silence becomes a no",
     "happened": "what is known of the effect: nothing, a known failure, or unknown",
     "place": "file and line, of an error that the tool did not mean to raise",
+    "untried": "fallbacks that were passed over, because the call may have had its effect",
     "retry_after_s": "how long the other side asked us to wait",
     "affects": "steps that will not run because of it",
     "source": "the plan as it was handed in; null for a function",

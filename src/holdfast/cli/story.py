@@ -186,6 +186,8 @@ def failure_lines(shown: Wired) -> list[str]:
         f"what happened: {first.removesuffix(';')}{where} ({failure['category']})",
         *(f"  {line.strip()}" for line in rest),
     ]
+    if failure.get("untried"):
+        lines.append(f"its fallback {failure['untried'][0]} was not tried: the call may have had its effect")
     if failure.get("place"):
         log = f"holdfast logs {shown['id']}" + (f" {shlex.quote(shown['failed_step'])}" if where else "")
         lines.append(f"where: {failure['place']}; the whole trace: {log}")
