@@ -129,6 +129,7 @@ FIELDS = {
     "expires_at": "when silence becomes a no",
     "happened": "what is known of the effect: nothing, a known failure, or unknown",
     "place": "file and line, of an error that the tool did not mean to raise",
+    "untried": "fallbacks that were passed over, because the call may have had its effect",
     "retry_after_s": "how long the other side asked us to wait",
     "affects": "steps that will not run because of it",
     "source": "the plan as it was handed in; null for a function",
@@ -149,7 +150,11 @@ FIELDS = {
 PART_FIELDS = {
     "program": {"kind": "`plan` or `function`", "name": "its name"},
     "request": {"kind": "what is asked for"},
-    "reason": {"kind": "what it waits for", "name": "which event, request or child"},
+    "reason": {
+        "kind": "what it waits for",
+        "name": "which event, request or child",
+        "more": "how many others of this kind wait as well: 20 of each are listed, with the one whose time comes first",
+    },
     "failure": {"error": "the exception's name", "message": "what happened"},
 }
 
@@ -368,11 +373,14 @@ LIMITS = (
     Limit("tools.http_client", "CONNECTIONS_MAX", "connections of `http` to all hosts"),
     Limit("tools.notify", "TEXT_CHARS_MAX", "characters of a message of `notify.send`"),
     Limit("tools.notify", "CHANNELS_MAX", "channels of one message of `notify.send`"),
+    Limit("tools.mcp.patterns", "PATTERN_CHARS_MAX", "characters of a pattern of an MCP server that is checked here"),
+    Limit("tools.mcp.patterns", "WORK_MAX", "parts of patterns times characters of text, in one check of arguments"),
     Limit("core.secrets", "SECRET_CHARS_MIN", "fewest characters of a secret"),
     Limit("core.secrets", "SECRET_BYTES_MAX", "a secret"),
     Limit("core.masking", "MASKS_MAX", "values of secrets that one process masks"),
     Limit("tools.secrets", "COMMAND_TIMEOUT_S", "a command's time to give a secret"),
     Limit("tools.secrets", "COMMAND_KEPT_S", "how long a secret that a command gave is kept in memory"),
+    Limit("engine.waiting", "REASONS_MAX", "reasons of each kind that one `task:waiting` lists"),
     Limit("engine.notices", "PENDING_MAX", "notices under way in one process"),
     Limit("engine.notices", "PUT_OFF_MAX", "notices put off in one process; the rest is told as a number"),
     Limit("engine.notices", "CLOSING_S", "time of a closing engine for notices under way"),

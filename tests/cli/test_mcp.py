@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from typing import Any
 
 import pytest
 
 from cli.workshop import Workshop
-from servers.mcp_kit import NPM, hostile, node
+from servers.mcp_kit import NPM, SERVERS, hostile, node
 
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None or not NPM.is_dir(), reason="needs Node.js and the packages of tests/servers/npm"
@@ -49,6 +50,25 @@ def test_a_catalogue_is_used_without_starting_the_server(shop: Workshop) -> None
     assert "h.invented" not in shop.run("tools", "--refresh").out  # and now it was asked
     catalogue.write_text("{nonsense")
     assert shop.run("check", "good.yaml").code == 0
+
+
+def test_check_says_which_argument_does_not_match_its_pattern_and_warns_of_those_that_only_the_server_can_judge(
+    shop: Workshop,
+) -> None:
+    command = json.dumps([sys.executable, str(SERVERS / "patterns_mcp.py")])
+    with (shop.folder / "holdfast.toml").open("a") as settings:
+        settings.write(f"\n[tools.mcp.servers.s]\ncommand = {command}\n")
+    shop.write("wrong.yaml", "steps: [{id: a, tool: s.book, with: {code: abc}}]")
+    shop.write("unsure.yaml", "steps: [{id: a, tool: s.others, with: {ahead: b, evil: aaa}}]")
+    wrong = shop.run("check", "wrong.yaml", code=1)
+    assert 'code: expected text that matches ^[A-Z]{3}-[0-9]+$, got the string "abc"' in wrong.out + wrong.err
+    unsure = shop.run("check", "unsure.yaml")
+    assert "with.ahead: whether it fits the pattern ^(?=a) is not checked here" in unsure.out + unsure.err
+    assert "evil" not in unsure.out + unsure.err
+    refused = shop.run("run", "wrong.yaml", code=None)
+    assert refused.code
+    assert "expected text that matches" in refused.out + refused.err
+    assert "abc" not in shop.run("list").out  # nothing began
 
 
 @pytest.mark.parametrize("order", [("check", "plan.yaml"), ("tools",)], ids=["check", "tools"])

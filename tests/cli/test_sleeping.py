@@ -164,3 +164,15 @@ def test_what_a_sleeper_did_not_finish_is_in_doubt_for_the_others_and_only_that(
     shop.wait_for_status("completed")
     assert events(shop).count("step:in_doubt") == 1
     assert result.code == 3, result.err
+
+
+def test_many_that_wait_are_counted_and_each_can_still_be_answered(shop: Workshop) -> None:
+    items = ", ".join(f"p{number:02}" for number in range(30))
+    each = f"{{id: all, for_each: [{items}], key: '${{{{ item }}}}', max_parallel: 30"
+    shop.write("many.yaml", f"name: many\nsteps: [{each}, steps: [{{id: ok, approval: 'May it?'}}]}}]")
+    ran = shop.run("run", "many.yaml", code=3)
+    waiting = next(line for line in ran.out.splitlines() if "waiting for an approval" in line)
+    assert waiting.endswith("and 25 more")
+    assert " and 10 more" in shop.run("show", "@last").out
+    unlisted = sorted(request["path"] for request in shop.run("show", "@last", "--json").lines[0]["requests"])[-1]
+    assert shop.run("approve", "--name", "many", "--all", "--step", unlisted).out == "1 applied\n"

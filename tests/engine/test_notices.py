@@ -147,6 +147,16 @@ async def test_end_that_nobody_could_tell_is_told_by_the_next_engine_once(tmp_pa
     assert hook.titles == ["test is done"]
 
 
+async def test_failure_that_nobody_could_tell_is_told_however_many_came_after_it(tmp_path: Path, hook: Hook) -> None:
+    async with engine_at(tmp_path, echo, broken) as engine:
+        with pytest.raises(holdfast.ExecutionFailed):
+            await result(await engine.start(plan(step("a", "broken"), title="old")))
+        await asyncio.gather(*[result(await engine.start(plan(step("a", "echo")))) for _ in range(120)])
+    async with engine_at(at(tmp_path, hook, 'on = ["failed"]'), echo, broken):
+        await until(lambda: len(hook.got) == 1)
+    assert hook.titles == ["old failed"]
+
+
 async def test_channel_that_cannot_be_reached_is_tried_again(
     tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from engine.kit import (
     until,
 )
 from holdfast.core import events as ev
+from holdfast.engine.waiting import listed
 
 FOR_GO = plan({"id": "go", "wait": {"event": "go"}}, step("a", "echo", **{"with": {"value": "${{ steps.go.output }}"}}))
 
@@ -233,3 +234,39 @@ async def test_time_of_events_never_goes_back() -> None:
         await result(run)
         times = [event.at for event in await events(run)]
     assert times == sorted(times)
+
+
+# ---- many at once ----------------------------------------------------------------------------------------------------
+
+
+def _fan_out(count: int, **inner: Any) -> dict[str, Any]:
+    return plan({"id": "all", "for_each": list(range(count)), "max_parallel": count, **inner})
+
+
+async def test_thousands_that_wait_together_are_counted_and_the_first_of_each_kind_listed() -> None:
+    async with engine_at("memory:", echo) as engine:
+        waits = {"steps": [{"id": "go", "wait": {"event": "go"}}]}
+        run = await engine.start(_fan_out(500, **waits))
+        waiting = (await seen(run, "task:waiting")).event
+        assert isinstance(waiting, ev.TaskWaiting)
+        assert len(waiting.reasons) == 20
+        assert [reason.more for reason in waiting.reasons] == [0] * 19 + [480]
+        shown: Any = await run.show()
+        assert len(shown["reasons"]) == 20
+        assert sum(1 + reason["more"] for reason in shown["reasons"]) == 500
+        for number in range(500):
+            await run.send("go", number)
+        await result(run)
+        largest = max(len(e.reasons) for e in await events(run) if isinstance(e, ev.TaskWaiting))
+        assert largest <= 20
+
+
+def test_the_listed_reasons_hold_every_kind_and_the_time_that_comes_first() -> None:
+    timers = [ev.Reason(kind="timer", path=f"t/{number:03}", due_at=1000 - number) for number in range(500)]
+    asked = [ev.Reason(kind="approval", path="z", name="r1")]
+    few = listed([*timers, *asked])
+    assert len(few) == 21
+    assert min(reason.due_at for reason in few if reason.due_at) == 501  # the last, by its path
+    assert [reason for reason in few if reason.kind == "approval"] == asked
+    assert sum(reason.more for reason in few) == 480
+    assert listed(timers[:20]) == tuple(timers[:20])

@@ -78,15 +78,6 @@ async def test_what_a_server_says_of_its_own_tools_is_not_believed_unless_the_se
             assert effects == {"h.look": look, "h.repeat": repeat}, settings
 
 
-async def test_a_pattern_that_nobody_checks_here_is_warned_of(tmp_path: Path) -> None:
-    async with family(tmp_path, h=hostile("schemas", tmp_path)) as h:
-        warned = h.registry.suspect("h.slow", {"x": "abc"})
-        assert warned == [
-            ("x", "whether it fits the pattern ^(a+)+$ is not checked here, only by the server"),
-        ]
-        assert h.registry.suspect("h.slow", {}) == []
-
-
 async def test_effects_come_from_the_settings_or_the_hints_and_else_are_once(tmp_path: Path) -> None:
     trusted = {"effects": {"act": "idempotent"}, "trust_hints": True}
     settings = hostile("", tmp_path, **trusted, approval=["a*"], timeout="7s")
@@ -197,7 +188,8 @@ async def test_a_schema_that_is_none_is_left_out_and_a_dangerous_one_does_no_har
             h.registry.get("h.lost").validate({"x": 1})
         with pytest.raises(Misconfigured, match="too complicated to check anything by"):
             h.registry.get("h.endless").validate({"x": 1})
-        assert h.registry.get("h.slow").validate({"x": "a" * 60 + "!"})  # its pattern would run for years
+        with pytest.raises(InvalidCall, match="x: expected text that matches"):  # elsewhere this runs for years
+            h.registry.get("h.slow").validate({"x": "a" * 60 + "!"})
     assert "numbered: its schema makes no sense" in caplog.text
     assert "deep: its schema makes no sense: it is nested more than 64 deep" in caplog.text
     assert "huge: its schema makes no sense: it is larger than 262,144 bytes" in caplog.text

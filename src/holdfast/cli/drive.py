@@ -221,22 +221,35 @@ async def is_at_rest(engine: Engine, head: Head) -> bool:
         return False
     if head.wake_at is not None and head.wake_at <= engine.services.clock.now_us():
         return False  # its time has come, or somebody answered: it only has to be driven
-    if not all([reason.kind in PEOPLE or await _child_is_at_rest(engine, reason) for reason in head.reasons]):
+    if not all(reason.kind in (*PEOPLE, "child") for reason in head.reasons):
         return False
+    for child in await _children(engine, head):
+        if not await _child_is_at_rest(engine, child):
+            return False
     return not await _is_answered(engine, head)
 
 
 async def _is_answered(engine: Engine, head: Head) -> bool:
     """Somebody has just answered, and the execution is about to wake up."""
     unanswered = {asked.request.id for asked in (await engine.get(head.id).state()).open_requests()}
-    return any(reason.kind in PEOPLE and reason.name not in unanswered for reason in head.reasons)
+    waited_for = [reason for reason in head.reasons if reason.kind in PEOPLE]
+    if any(reason.name not in unanswered for reason in waited_for):
+        return True
+    return len(waited_for) + sum(reason.more for reason in waited_for) > len(unanswered)
 
 
-async def _child_is_at_rest(engine: Engine, reason: Any) -> bool:
-    if reason.kind != "child":
-        return False
-    engine.raise_problem(reason.name)
-    child = await engine.get(reason.name).head()
+async def _children(engine: Engine, head: Head) -> list[str]:
+    """Those it waits for. Where not all of them are listed, all that have not ended."""
+    waited_for = [reason for reason in head.reasons if reason.kind == "child"]
+    if not any(reason.more for reason in waited_for):
+        return [reason.name for reason in waited_for]
+    state = await engine.get(head.id).state()
+    return [child.id for child in state.children.values() if child.status not in ENDS]
+
+
+async def _child_is_at_rest(engine: Engine, child_id: str) -> bool:
+    engine.raise_problem(child_id)
+    child = await engine.get(child_id).head()
     return child.status not in ENDS and await is_at_rest(engine, child)
 
 
@@ -247,7 +260,7 @@ async def open_requests(engine: Engine, run: Run) -> list[tuple[str, Mapping[str
     while waiting:
         shown: Any = await engine.get(waiting.pop()).show()
         found += [(shown["id"], request) for request in shown["requests"]]
-        waiting += [reason["name"] for reason in shown["reasons"] if reason["kind"] == "child"]
+        waiting += await _children(engine, await engine.get(shown["id"]).head()) if shown["reasons"] else []
     return found
 
 

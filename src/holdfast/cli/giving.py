@@ -114,7 +114,7 @@ def _doing(order: Order) -> Doing:
         if not verb.asks:
             return True
         asking = [(reason.kind, reason.path) for reason in head.reasons]
-        if head.status != "waiting":
+        if head.status != "waiting" or any(reason.more for reason in head.reasons):
             asking = await _open_requests(store, head)
         return any(kind in verb.asks and step in ("", path) for kind, path in asking)
 

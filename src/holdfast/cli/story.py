@@ -24,7 +24,9 @@ def _by(event: Wired) -> str:
 def waiting_for(reasons: Iterable[Wired], since: str | None = None) -> str:
     """`an approval (publish) and an event (go)`; times are seen from the moment `since`, or from now."""
     parts: list[str] = []
+    more = 0
     for reason in reasons:
+        more += reason.get("more") or 0
         words = _WAITING_WORDS.get(reason["kind"], reason["kind"])
         kind, name = reason["kind"], reason["path"]
         if kind == "event":
@@ -33,7 +35,7 @@ def waiting_for(reasons: Iterable[Wired], since: str | None = None) -> str:
             name = f"{reason['name']}, for {reason['path']}"
         due = f" {distance(reason['due_at'], since)}" if kind in ("timer", "breaker") and reason.get("due_at") else ""
         parts.append(f"{words}{f' ({name})' if name else ''}{due}")
-    return " and ".join(parts) or "nothing"
+    return " and ".join([*parts, *([f"{more} more"] if more else [])]) or "nothing"
 
 
 def _started(event: Wired) -> str:
@@ -184,6 +186,8 @@ def failure_lines(shown: Wired) -> list[str]:
         f"what happened: {first.removesuffix(';')}{where} ({failure['category']})",
         *(f"  {line.strip()}" for line in rest),
     ]
+    if failure.get("untried"):
+        lines.append(f"its fallback {failure['untried'][0]} was not tried: the call may have had its effect")
     if failure.get("place"):
         log = f"holdfast logs {shown['id']}" + (f" {shlex.quote(shown['failed_step'])}" if where else "")
         lines.append(f"where: {failure['place']}; the whole trace: {log}")

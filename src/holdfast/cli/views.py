@@ -156,6 +156,7 @@ class _Waits:
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str, str]] = set()
+        self._not_listed: set[str] = set()  # kinds of which more waited than was listed; those are told as a number
         self._said_nothing = False
 
     def line(self, watched: Watched) -> str:
@@ -169,15 +170,19 @@ class _Waits:
 
     def _waiting(self, watched: Watched, event: ev.TaskWaiting) -> str:
         before, self._told = self._told, {_wait_of(reason) for reason in event.reasons}
+        counted, self._not_listed = self._not_listed, {reason.kind for reason in event.reasons if reason.more}
         wired: dict[str, Any] = watched.as_dict()
         fresh = [
-            told for told, reason in zip(wired["reasons"], event.reasons, strict=True) if _wait_of(reason) not in before
+            told
+            for told, reason in zip(wired["reasons"], event.reasons, strict=True)
+            if _wait_of(reason) not in before and reason.kind not in counted
         ]
         self._said_nothing = not fresh and bool(event.reasons)
         if self._said_nothing:
             return ""
-        more = f" and {len(fresh) - WAITS_SHOWN} more" if len(fresh) > WAITS_SHOWN else ""
-        return line_of({**wired, "reasons": fresh[:WAITS_SHOWN]}) + more
+        shown = [{**told, "more": 0} for told in fresh[:WAITS_SHOWN]]
+        more = len(fresh) - len(shown) + sum(told.get("more") or 0 for told in fresh)
+        return line_of({**wired, "reasons": shown}) + (f" and {more} more" if more else "")
 
 
 def _wait_of(reason: ev.Reason) -> tuple[str, str, str]:

@@ -428,7 +428,8 @@ def describe_reasons(state: Execution) -> str:
     """`an approval (publish) and an event (go)`, for sentences."""
     words = REASON_WORDS
     parts = [f"{words[r.kind]} ({r.name or r.path})" if r.path else words[r.kind] for r in state.reasons]
-    return " and ".join(parts) or "nothing"
+    more = sum(reason.more for reason in state.reasons)
+    return " and ".join([*parts, *([f"{more} more"] if more else [])]) or "nothing"
 
 
 _RULES: dict[Verb, Callable[[Execution, Arguments, str, int], Ruling]] = {

@@ -102,6 +102,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str = ""
     due_at: int | None = None
     name: str = ""
+    more: int = 0  # others of this kind that wait as well and are not listed
 
 
 # ---- the task --------------------------------------------------------------------------------------------------

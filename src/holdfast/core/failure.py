@@ -41,6 +41,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     affects: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
     place: str = ""  # file and line, of an error that the tool did not mean to raise
+    untried: tuple[str, ...] = ()  # fallbacks that were passed over, because the call may have had its effect
 
 
 class RetryLater(msgspec.Struct, frozen=True):

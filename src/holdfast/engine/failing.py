@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.core import events as ev
 from holdfast.core.execution import Step
 from holdfast.core.failure import AskForCorrection, Doubt, Failure, GiveUp, Means, decide
@@ -27,6 +29,9 @@ def after_failure(
     step = run.state.steps[call.path]
     decision = decide(failure, means(work, tool, work.effect_of(tool)), tally(step), run.services.dice.random())
     at, spent = run.now_us(), bill(tool, tried, failure)
+    if work.effect_of(tool) == "once" and failure.happened != "nothing":
+        untried = tuple(other.tool.name for other in call.fallbacks[step.fallback :])
+        failure = msgspec.structs.replace(failure, untried=untried)
     match decision:
         case Doubt():
             spent = bill_of_cut(tool, tried)

@@ -33,10 +33,10 @@ CLOSING_RETRIES_S = 2.0  # and those that wait for another try; after that they 
 GIVEN_BACK_MAX = 10  # times; a channel that is gone for good is not tried for ever
 SEEN_MAX = 10_000  # facts remembered here, to ask the store less often
 CATCH_UP_US = 10 * 60 * 1_000_000  # of what nobody told because its process died: later it is no news
-CATCH_UP_MAX = 100
+CATCH_UP_PAGE = 500  # heads read at once; only of those that are news the events are read
+CATCH_UP_ENDED_MAX = 10_000  # heads of ended ones that are looked at, newest first; of those that wait all are
 
 _BACK = ":back"
-_TELLING = ("completed", "failed", "waiting")
 Tell = Callable[[str, str, str, str], Awaitable[None]]
 log = logging.getLogger("holdfast")
 
@@ -212,12 +212,21 @@ class Notices:
     async def _look_back(self) -> None:
         since = self._services.clock.now_us() - CATCH_UP_US
         try:
-            for head in await self._services.store.heads(Query(status=_TELLING, limit=CATCH_UP_MAX)):
+            await self._look_at(Query(status=("waiting",), limit=CATCH_UP_PAGE), since, None)
+            await self._look_at(Query(status=("completed", "failed"), limit=CATCH_UP_PAGE), since, CATCH_UP_ENDED_MAX)
+        except HoldfastError as error:
+            log.warning("it cannot be seen what is still to be told: %s", error)
+
+    async def _look_at(self, query: Query, since: int, most: int | None) -> None:
+        """They are listed by when they were made, and one that was made long ago may have news."""
+        seen = 0
+        while (most is None or seen < most) and (page := await self._services.store.heads(query)):
+            query.before = page[-1].id
+            seen += len(page)
+            for head in page:
                 if max(head.ended_at, head.updated_at) >= since:
                     _, state, _ = await read_state(self._services.store, head.id)
                     self.look(state, state.seq)
-        except HoldfastError as error:
-            log.warning("it cannot be seen what is still to be told: %s", error)
 
 
 def _counted(number: int) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from holdfast.core import events as ev
 from holdfast.core.errors import Suspended
 from holdfast.engine.slots import Slot
-from holdfast.engine.waiting import Wait
+from holdfast.engine.waiting import Wait, listed
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
@@ -207,8 +207,7 @@ class Pulse:
         if run.state.status == "paused":
             run.finish("parked")
         elif run.state.status == "running" and self._waits and not self._is_any_ready():
-            reasons = tuple(sorted((wait.reason for wait in self._waits), key=lambda reason: reason.path))
-            run.append(ev.TaskWaiting(at=run.now_us(), reasons=reasons))
+            run.append(ev.TaskWaiting(at=run.now_us(), reasons=listed(wait.reason for wait in self._waits)))
             self._going.clear()
             self._slot.give_away()
             self._park_timer = run.loop.call_later(self._patience_s(), self._finish_if_waiting)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.commands import expired
@@ -12,6 +15,9 @@ from holdfast.core.execution import Step
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
+
+
+REASONS_MAX = 20  # of each kind, in one event: thousands of steps that wait together wait again and again
 
 
 class Wait:
@@ -44,6 +50,23 @@ class Wait:
     def disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+
+def listed(reasons: Iterable[ev.Reason]) -> tuple[ev.Reason, ...]:
+    """By kind and path, at most so many of each kind: the first, and the one whose time comes first."""
+    ordered = sorted(reasons, key=lambda reason: (reason.kind, reason.path))
+    found = [_first(list(alike)) for _, alike in groupby(ordered, key=lambda reason: reason.kind)]
+    return tuple(sorted((reason for some in found for reason in some), key=lambda reason: reason.path))
+
+
+def _first(alike: list[ev.Reason]) -> list[ev.Reason]:
+    kept, left_out = alike[:REASONS_MAX], alike[REASONS_MAX:]
+    if not left_out:
+        return kept
+    timed = [reason for reason in alike if reason.due_at is not None]
+    soonest = min(timed, key=lambda reason: reason.due_at or 0, default=kept[-1])
+    last = kept[-1] if soonest in kept else soonest
+    return [*kept[:-1], msgspec.structs.replace(last, more=len(left_out))]
 
 
 async def park(run: Driver, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:

@@ -99,7 +99,9 @@ async def outcome_of(store: MemoryStore, execution_id: str, calls: list[ToolCall
 
 def _reasons(state: Execution) -> str:
     """In words that do not change when a crash changes the numbers of requests."""
-    return " and ".join(
+    more = sum(reason.more for reason in state.reasons)
+    parts = [
         f"{REASON_WORDS[reason.kind]} ({reason.name if reason.kind == 'event' else reason.path})"
         for reason in state.reasons
-    )
+    ]
+    return " and ".join([*parts, *([f"{more} more"] if more else [])])

@@ -157,14 +157,19 @@ class Play:
 
     async def _hear(self, head: Head) -> None:
         """Answer what is asked, and send what is waited for, if the script says so."""
-        for reason in head.reasons:
-            if reason.kind == "event" and self._is_new(head.id, f"{reason.path}/{reason.name}"):
-                given = self._actor.event(reason.name)
+        kinds = {reason.kind for reason in head.reasons}
+        if kinds.isdisjoint((*PEOPLE, "event")):
+            return
+        _, state, _ = await read_state(self._world.store, head.id)
+        for step in state.steps.values():  # the head lists only some
+            if step.status != "waiting" or step.reason != "event":
+                continue
+            if self._is_new(head.id, f"{step.path}/{step.name}"):
+                given = self._actor.event(step.name)
                 after_s, data = _delayed(given)
                 if given is not Nothing:
-                    self._say(head.id, send(reason.name, data), after_s, f'events["{reason.name}"]')
-        if any(reason.kind in PEOPLE for reason in head.reasons):
-            _, state, _ = await read_state(self._world.store, head.id)
+                    self._say(head.id, send(step.name, data), after_s, f'events["{step.name}"]')
+        if not kinds.isdisjoint(PEOPLE):
             for asked in state.open_requests():
                 if self._is_new(head.id, asked.request.id):
                     self._answer(head.id, asked.request)

@@ -28,10 +28,10 @@ from holdfast.core.policy import Approval, Effect
 from holdfast.core.resources import DEFAULTS, Resources
 from holdfast.tools.adapter import MEMORY, Adapter, HealthCheck, Place
 from holdfast.tools.call import Call
-from holdfast.tools.masks import cover, cover_literal, masks
+from holdfast.tools.masks import cover, cover_literal
 from holdfast.tools.mcp.catalogue import Catalogue, Described, Offer
 from holdfast.tools.mcp.results import Answer
-from holdfast.tools.mcp.schema import EXTRA_NEEDED, PATTERN_CHARS_SHOWN, SchemaSignature, unchecked_pattern
+from holdfast.tools.mcp.schema import EXTRA_NEEDED, SchemaSignature
 from holdfast.tools.mcp.server import Reached, Server
 from holdfast.tools.mcp.wire import minimal_environment
 from holdfast.tools.options import Options
@@ -291,13 +291,11 @@ class Source:
     def suspect(self, tool: str, arguments: Mapping[str, Any]) -> list[Mistake]:
         """What nobody here checks about them."""
         known = next((one for one in self.known() if one.name == tool), None)
-        found: list[Mistake] = []
-        for name, value in arguments.items() if known is not None else ():
-            pattern = unchecked_pattern(known.schema(), name) if known is not None and isinstance(value, str) else ""
-            if pattern:
-                shown = masks.beginning(pattern, PATTERN_CHARS_SHOWN)
-                found.append((name, f"whether it fits the pattern {shown} is not checked here, only by the server"))
-        return found
+        signature = known.signature if known is not None else None
+        try:
+            return signature.unchecked(arguments) if isinstance(signature, SchemaSignature) else []
+        except Misconfigured:
+            return []  # a schema that cannot be used is told by whoever checks by it
 
 
 class McpTool(Tool[..., Any]):

@@ -1,8 +1,8 @@
 """Arguments and results against the JSON Schemas of an MCP server, which may be a stranger's.
 
 Owns how a schema is made harmless before it is used, and mistakes in words. Refuses to follow a reference out of the
-schema, to run a stranger's regular expressions, which can take for ever, and to check without a bound: what is left out
-here, the server itself still checks. A `pattern` stays to be read, under a name that nobody checks by.
+schema and to check without a bound: what is left out here, the server itself still checks. A stranger's regular
+expressions can take for ever, so they get names that only our own way of matching knows (keywords.py, patterns.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from holdfast.core.errors import InvalidCall, Misconfigured
 from holdfast.core.suggest import describe_value, did_you_mean
 from holdfast.tools.annotations import Parameter, without_prose
 from holdfast.tools.masks import masks
+from holdfast.tools.mcp.keywords import NAMES, OTHERS, PATTERN, keywords, shown
+from holdfast.tools.mcp.patterns import Matching
 from holdfast.tools.signature import Signature
 from holdfast.tools.values import encode
 from holdfast.tools.wording import Mistake, mistakes_in_words
@@ -28,25 +30,22 @@ REFERENCES_MAX = 10_000  # followed while one value is checked: a small schema c
 MISTAKES_MAX = 20
 EXTRA_NEEDED = "MCP servers need the extra mcp of Holdfast; install it: pip install 'holdfast[mcp]'"
 
-UNCHECKED_PATTERN = "x-pattern"
-PATTERN_CHARS_SHOWN = 100
-
-_NAMED = ("properties", "$defs", "dependentSchemas")  # here keys are names, and no words of the schema language
+_NAMED = (
+    "properties",
+    "patternProperties",
+    "$defs",
+    "dependentSchemas",
+)  # here keys are names, and no words of the schema language
 _DATA = ("const", "default", "enum", "examples")
 _LEFT_OUT = ("$schema", "$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$vocabulary", "format",
              "uniqueItems")  # fmt: skip
+_OURS = (PATTERN, NAMES, OTHERS)
 _TYPES = {
     "string": "a string", "integer": "a whole number", "number": "a number", "boolean": "true or false",
     "null": "null", "array": "a list", "object": "a map",
 }  # fmt: skip
 _WHOLE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas",
                     "minProperties", "maxProperties", "$ref", "const", "enum"})  # fmt: skip
-
-
-def unchecked_pattern(schema: Schema, argument: str) -> str:
-    """The pattern of the server for an argument, which only the server checks; "" if it has none."""
-    about: Any = cast("dict[str, Any]", schema.get("properties") or {}).get(argument)
-    return str(cast("Schema", about).get(UNCHECKED_PATTERN, "")) if isinstance(about, dict) else ""
 
 
 class SchemaUnusable(ValueError):
@@ -57,21 +56,24 @@ def harmless(schema: Any) -> Schema:
     """A server's schema without what could do harm here. Raises `SchemaUnusable` if it is none."""
     if not isinstance(schema, dict):
         raise SchemaUnusable(f"expected a map, got {describe_value(schema)}")
-    tamed = cast("Schema", _tamed(cast("Schema", schema), 0))
+    hidden: list[Any] = []
+    tamed = cast("Schema", _tamed(cast("Schema", schema), hidden, 0))
     validator_class = _jsonschema().Draft202012Validator
     try:
         validator_class.check_schema(tamed)
+        validator_class.check_schema({"allOf": [True, *hidden]})
     except Exception as error:  # its own error for a wrong schema, and whatever a wrong one makes it stumble over
         said = getattr(error, "message", None) or str(error) or type(error).__name__
         raise SchemaUnusable(str(said)[:200]) from None
     return tamed
 
 
-def _tamed(schema: Any, depth: int) -> Any:
+def _tamed(schema: Any, hidden: list[Any], depth: int) -> Any:
+    """`hidden` are the schemas that it keeps under names of ours, where nobody else would check them."""
     if depth > DEPTH_MAX:
         raise SchemaUnusable(f"it is nested more than {DEPTH_MAX} deep")
     if isinstance(schema, list):
-        return [_tamed(item, depth + 1) for item in cast("list[Any]", schema)]
+        return [_tamed(item, hidden, depth + 1) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     given = cast("Schema", schema)
@@ -81,20 +83,24 @@ def _tamed(schema: Any, depth: int) -> Any:
     kept: Schema = {}
     for key, value in given.items():
         name = "$defs" if key == "definitions" else key
-        if name in _LEFT_OUT or name == "patternProperties":
-            continue
-        if name == "pattern" and isinstance(value, str):
-            kept[UNCHECKED_PATTERN] = value
+        if name in _LEFT_OUT or name in _OURS:
             continue
         if name in _NAMED and isinstance(value, dict):
-            inner = {one: _tamed(each, depth + 1) for one, each in cast("Schema", value).items()}
+            inner = {one: _tamed(each, hidden, depth + 1) for one, each in cast("Schema", value).items()}
             kept[name] = {**kept.get(name, {}), **inner}
         else:
-            kept[name] = value if name in _DATA else _tamed(value, depth + 1)
+            kept[name] = value if name in _DATA else _tamed(value, hidden, depth + 1)
     if isinstance(reference, str):
         kept["$ref"] = reference.replace("#/definitions/", "#/$defs/", 1)
-    if "patternProperties" in given:
-        kept["additionalProperties"] = True  # which names they were meant for, nobody looks at here
+    if isinstance(kept.get("pattern"), str):
+        kept[PATTERN] = kept.pop("pattern")
+    if isinstance(kept.get("patternProperties"), dict):
+        kept[NAMES] = kept.pop("patternProperties")
+        hidden += kept[NAMES].values()
+        if "additionalProperties" in kept:
+            kept[OTHERS] = kept["additionalProperties"]
+            kept["additionalProperties"] = True  # whoever cannot see the patterns would refuse what fits them
+            hidden.append(kept[OTHERS])
     return kept
 
 
@@ -105,16 +111,23 @@ class Checker:
         self.schema = schema
         self._owner = owner
         self._left = 0
+        self._matching = Matching()
         self._validator: Any = None
 
     def mistakes(self, value: Any, name: str = "") -> list[Mistake]:
         """Each with its place; `name` is what the value itself is called."""
         return [(_place(error, name), _words(error)) for error in self.errors(value)]
 
+    def unchecked(self, value: Any) -> list[str]:
+        """The patterns of which nobody here can say whether the value fits them."""
+        self.errors(value)
+        return list(dict.fromkeys(self._matching.unchecked))
+
     def errors(self, value: Any) -> list[Any]:
         if self._validator is None:
             self._validator = self._built()
         self._left = REFERENCES_MAX
+        self._matching = Matching()
         try:
             found: Iterator[Any] = self._validator.iter_errors(value)
             return [error for error, _ in zip(found, range(MISTAKES_MAX), strict=False)]
@@ -137,7 +150,8 @@ class Checker:
                 raise _Endless
             return follow(validator, reference, value, schema)
 
-        made: Any = jsonschema.validators.extend(base, {"$ref": counted})
+        ours = keywords(base.VALIDATORS, lambda: self._matching, jsonschema.ValidationError)
+        made: Any = jsonschema.validators.extend(base, {"$ref": counted, **ours})
         nowhere = cast("Any", referencing).Registry()  # nothing is fetched
         return made(self.schema, registry=nowhere)
 
@@ -162,7 +176,8 @@ class SchemaSignature(Signature):
             name: Parameter(name, Any, inspect.Parameter.empty if name in required else None, ())
             for name in self._properties
         }
-        self._is_open = self._schema.get("additionalProperties", False) is not False
+        others: Any = self._schema.get("additionalProperties", NAMES in self._schema)
+        self._is_open = self._schema.get(OTHERS, others) is not False
         self._checker = Checker(self._schema, owner)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +192,7 @@ class SchemaSignature(Signature):
         return dict(arguments)
 
     def check(self, arguments: Mapping[str, Any], dynamic: frozenset[str] = frozenset()) -> list[Mistake]:
-        unknown = [name for name in arguments if name not in self._properties] if not self._is_open else []
+        unknown = [name for name in arguments if not self._is_known(name)] if not self._is_open else []
         mistakes: list[Mistake] = [(name, self._no_such(name)) for name in unknown]
         given = {name: value for name, value in arguments.items() if name not in dynamic and name not in unknown}
         for error in self._checker.errors(given):
@@ -190,6 +205,12 @@ class SchemaSignature(Signature):
                 mistakes.append((_place(error, "arguments" if about_all else ""), _words(error)))
         return list(dict.fromkeys(mistakes))
 
+    def unchecked(self, arguments: Mapping[str, Any]) -> list[Mistake]:
+        """What only the server can say about each of them."""
+        said = "whether it fits the pattern {} is not checked here, only by the server"
+        one_by_one = ((name, self._checker.unchecked({name: value})) for name, value in arguments.items())
+        return [(name, said.format(shown(pattern))) for name, patterns in one_by_one for pattern in patterns]
+
     def schema(self) -> Schema:
         return self._schema
 
@@ -200,11 +221,14 @@ class SchemaSignature(Signature):
         wanted = [name for name in self._schema.get("required", ()) if name not in given and name not in dynamic]
         return [(name, f"is missing: expected {_expected(self._properties.get(name))}") for name in wanted]
 
+    def _is_known(self, name: str) -> bool:
+        patterns: Any = self._schema.get(NAMES, ())
+        return name in self._properties or any(Matching().fits(each, name) is not False for each in patterns)
+
     def _no_such(self, name: str) -> str:
-        if not self._properties:
-            return f"no such argument; {self.owner} takes none"
-        known = did_you_mean(name, self._properties) or f"; {self.owner} takes {', '.join(self._properties)}"
-        return f"no such argument{known}"
+        fitting = [f"names that match {shown(pattern)}" for pattern in self._schema.get(NAMES, ())]
+        takes = ", ".join([*self._properties, *fitting]) or "none"
+        return f"no such argument{did_you_mean(name, self._properties) or f'; {self.owner} takes {takes}'}"
 
 
 def _place(error: Any, name: str) -> str:
@@ -221,6 +245,8 @@ def _words(error: Any) -> str:
         case "enum" | "const":
             options = error.validator_value if error.validator == "enum" else [error.validator_value]
             return f"expected {_one_of(options)}, got {describe_value(error.instance)}"
+        case "x-pattern":
+            return f"{error.message}, got {describe_value(error.instance)}"
         case _:
             return masks.beginning(str(error.message), 300)
 

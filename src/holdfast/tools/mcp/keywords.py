@@ -1,0 +1,68 @@
+"""The words of a schema that are judged here otherwise than the library does: all that look at a pattern.
+
+Owns the names under which patterns are kept, which nobody else judges by, and what follows from one that was left to
+the server: it counts as kept to, and whoever would refuse because of that says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from holdfast.tools.masks import masks
+from holdfast.tools.mcp.patterns import Matching
+
+PATTERN = "x-pattern"
+NAMES = "x-patternProperties"
+OTHERS = "x-additionalProperties"  # of a schema that has patterns of names
+PATTERN_CHARS_SHOWN = 100
+
+# A schema inside these may be kept to and yet be a mistake, or change what else is looked at.
+_TURNING = ("not", "oneOf", "if", "contains", "unevaluatedProperties", "unevaluatedItems")
+
+Judge = Callable[[Any, Any, Any, Any], Iterator[Any]]
+
+
+def keywords(library: dict[str, Judge], matching: Callable[[], Matching], mistake: Callable[[str], Any]) -> Any:
+    """By name; `matching` is that of the check under way."""
+
+    def fits(pattern: str, text: str) -> bool:
+        return matching().fits(pattern, text) is not False
+
+    def pattern(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(value, str) and not fits(wanted, value):
+            yield mistake(f"expected text that matches {shown(wanted)}")
+
+    def names(validator: Any, schemas: Any, value: Any, schema: Any) -> Iterator[Any]:
+        for wanted, each in schemas.items() if isinstance(value, dict) else ():
+            for name, inner in cast("dict[str, Any]", value).items():
+                if matching().fits(wanted, name):
+                    yield from validator.descend(inner, each, path=name, schema_path=wanted)
+
+    def others(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
+        yield from library["additionalProperties"](validator, wanted, value, known(schema, value))
+
+    def unevaluated(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
+        yield from library["unevaluatedProperties"](validator, wanted, value, known(schema, value))
+
+    def known(schema: Any, value: Any) -> Any:
+        """The schema, with those names among its properties that fit its patterns."""
+        given = list(cast("dict[str, Any]", value)) if isinstance(value, dict) else []
+        fitting = {name: True for name in given if any(fits(wanted, name) for wanted in schema.get(NAMES, ()))}
+        return {**schema, "properties": {**fitting, **schema.get("properties", {})}}
+
+    def unless_in_doubt(judge: Judge) -> Judge:
+        def judged(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
+            before = len(matching().unchecked)
+            found = list(judge(validator, wanted, value, schema))
+            return iter(found if len(matching().unchecked) == before else ())
+
+        return judged
+
+    changed = {**library, "unevaluatedProperties": unevaluated}
+    turning = {name: unless_in_doubt(changed[name]) for name in _TURNING}
+    return {**turning, PATTERN: pattern, NAMES: names, OTHERS: others}
+
+
+def shown(pattern: str) -> str:
+    return masks.beginning(pattern, PATTERN_CHARS_SHOWN)
