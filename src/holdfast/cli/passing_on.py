@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -42,6 +43,7 @@ class Stream:
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._held = ""
         self._shown = 0  # how many characters of what is held were shown
+        self._paused_at = 0.0  # if nothing comes until then
         os.set_blocking(pipe, False)
 
     def read(self) -> bytes | None:
@@ -59,13 +61,16 @@ class Stream:
         before = min(self._shown, cut)
         self._say(whole[:cut], before)
         self._held, self._shown = whole[cut:], self._shown - before
+        self._paused_at = time.monotonic() + PAUSE_S
 
-    @property
-    def waits_for_a_pause(self) -> bool:
-        return self._shown < len(self._held) <= BEGINNING_CHARS_MAX
+    def pause_in_s(self) -> float | None:
+        """How long until something is to be shown that is held back; None if there is nothing."""
+        if self._shown < len(self._held) <= BEGINNING_CHARS_MAX:
+            return max(0.0, self._paused_at - time.monotonic())
+        return None
 
-    def pause(self) -> None:
-        if self.waits_for_a_pause:
+    def show_after_pause(self) -> None:
+        if self.pause_in_s() == 0:
             self._write(_bytes(self._held[self._shown :]))
             self._shown = len(self._held)
 
@@ -91,16 +96,16 @@ def _writer(descriptor: int) -> Callable[[bytes], None]:
                 try:
                     data = data[os.write(descriptor, data) :]
                 except BlockingIOError:  # somebody who shares it has made it so
-                    _ready(POLLOUT, descriptor)
+                    _wait(POLLOUT, descriptor)
 
     return write
 
 
-def _ready(what: int, *descriptors: int, timeout_s: float | None = None) -> bool:
+def _wait(what: int, *descriptors: int, timeout_s: float | None = None) -> None:
     polled = poll()
     for descriptor in descriptors:
         polled.register(descriptor, what)
-    return bool(polled.poll(None if timeout_s is None else timeout_s * 1000))
+    polled.poll(None if timeout_s is None else timeout_s * 1000)
 
 
 class Control:
@@ -142,15 +147,14 @@ class Control:
 def pass_on(control: Control, streams: list[Stream]) -> None:
     while streams:
         heard = [control.socket.fileno()] if control.socket is not None else []
-        pause_s = PAUSE_S if any(stream.waits_for_a_pause for stream in streams) else None
-        is_something_there = _ready(POLLIN, *heard, *(stream.pipe for stream in streams), timeout_s=pause_s)
+        pauses = [pause_s for stream in streams if (pause_s := stream.pause_in_s()) is not None]
+        _wait(POLLIN, *heard, *(stream.pipe for stream in streams), timeout_s=min(pauses, default=None))
         settle = _pass_on_what_is_there(control, streams)
         if settle:  # the pipes were read before this was heard
             settle = max(settle, _pass_on_what_is_there(control, streams))
             control.answer(settle)
-        if not is_something_there:
-            for stream in streams:
-                stream.pause()
+        for stream in streams:
+            stream.show_after_pause()
         streams = [stream for stream in streams if stream.is_open]
 
 
