@@ -34,7 +34,7 @@ class BoundedLog(io.TextIOBase):
     encoding = "utf-8"
 
     def __init__(self, path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
-        self._path = path
+        self.path = path
         self._half = bytes_max // 2
         self.buffer = _Below(self)
 
@@ -46,8 +46,8 @@ class BoundedLog(io.TextIOBase):
         data = data[: self._half]
         with suppress(OSError):
             if os.fstat(self.fileno()).st_size + len(data) > self._half:
-                os.replace(self._path, f"{self._path}.1")
-                _point_output_at(self._path)
+                os.replace(self.path, f"{self.path}.1")
+                _point_output_at(self.path)
             os.write(self.fileno(), data)
 
     def fileno(self) -> int:

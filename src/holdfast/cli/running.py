@@ -118,7 +118,7 @@ def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
             note = _known_by(key, await started.head(), began_at) if key else ""
             return await _drive(engine, started, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile)
 
-    return wait_for(work())
+    return wait_for(work(), drives=not detached)
 
 
 @spread
@@ -182,7 +182,7 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
                 engine, found, since=since, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile
             )
 
-    return wait_for(work())
+    return wait_for(work(), drives=not detached)
 
 
 @spread
@@ -286,7 +286,7 @@ def _drive_new(
             since = 0 if as_json else since  # programs get every event, people what really happens
             return await _drive(engine, started, since=since, note=note, as_json=as_json, no_ask=no_ask)
 
-    return wait_for(work())
+    return wait_for(work(), drives=True)
 
 
 async def _kept(engine: Engine, run: Run) -> tuple[int, int]:

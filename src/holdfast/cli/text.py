@@ -224,6 +224,9 @@ def fill_descriptors() -> None:
 
 def silence() -> None:
     """Whoever read our output is gone, as in `holdfast events ID | head`: what is still said must not be an error."""
+    from holdfast.cli.covering import descriptors_of_stdout
+
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    for descriptor in descriptors_of_stdout():
+        os.dup2(nowhere, descriptor, inheritable=os.get_inheritable(descriptor))
     os.close(nowhere)

@@ -24,7 +24,6 @@ from holdfast.cli.text import (
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution
 from holdfast.engine.feed import Watched
-from holdfast.tools.listening import keep_stdout_for_answers
 from holdfast.tools.logbook import HEARD
 
 WAITS_SHOWN = 5  # of what an execution waits for, in one line
@@ -245,6 +244,7 @@ def _how_far(result: Mapping[str, Any]) -> str:
 
 
 def view_for(as_json: bool, *, follows: bool = False) -> View:
+    from holdfast.cli.covering import keep_stdout_for_answers
     from holdfast.cli.text import is_terminal
 
     if as_json:

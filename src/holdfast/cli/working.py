@@ -64,11 +64,14 @@ def worker(
 
     async def work() -> int:
         from holdfast.app import Engine
+        from holdfast.cli.covering import keep_stdout_for_answers
         from holdfast.cli.signals import Signals
 
         signals = Signals()
         signals.listen()  # first of all: who is told to end while he begins must not just fall over
         teller = Teller(as_json)
+        if as_json:
+            keep_stdout_for_answers()
         async with Engine(settings=settings, recover="all") as engine:
             engine.tell(teller)
             teller.say("began", f"process {os.getpid()} drives what can be driven in {settings.store_shown}")
@@ -76,7 +79,7 @@ def worker(
         teller.say("ended", "everything is let go of")
         return code
 
-    return wait_for(work())
+    return wait_for(work(), drives=True)
 
 
 def _log_to(log: str) -> None:

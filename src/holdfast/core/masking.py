@@ -9,7 +9,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
@@ -39,6 +39,7 @@ class Masks:
         self._pattern = re.compile("(?!)")
         self._needles: tuple[bytes, ...] = ()
         self._starts: frozenset[str] = frozenset()
+        self._tell: Callable[[str, str, bool], None] | None = None
 
     def add(self, name: str, value: str, *, declared: bool = True) -> None:
         """One that is declared as a secret gives its name to the value; others are masked, and no more."""
@@ -61,6 +62,14 @@ class Masks:
         self._starts = frozenset(form[0] for form in longest_first)
         self.longest = len(longest_first[0])
         self.active = True
+        if self._tell is not None:
+            self._tell(name, value, declared)
+
+    def tell(self, listener: Callable[[str, str, bool], None]) -> None:
+        """Of each value, its name and whether it is declared: of all that are known, and of every new one."""
+        for value, name in self._values.items():
+            listener(name, value, value not in self._undeclared)
+        self._tell = listener
 
     def forget(self) -> None:
         """For tests: a process otherwise never forgets what it must not tell."""

@@ -3,7 +3,8 @@
 While something is driven, `sys.stdout` and `sys.stderr` are covered by a stream that passes everything on unchanged,
 and log records are looked at when they are made. Nothing that is said outside a tool is kept, and no handler, level or
 format of anybody's is touched. What is passed on differs in one thing: secrets are masked, also those that come in
-pieces. What goes past these streams, straight to a descriptor, is neither heard nor masked.
+pieces. What goes past these streams, straight to a descriptor, is not heard; the command line masks it
+(cli/covering.py).
 """
 
 from __future__ import annotations
