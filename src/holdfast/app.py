@@ -22,7 +22,7 @@ from holdfast.core.plan_checkpoint import checkpoints_of
 from holdfast.core.plan_resources import resources_of
 from holdfast.core.policy import Checkpoints
 from holdfast.core.pressure import PressureLimits
-from holdfast.core.resources import parse_size
+from holdfast.core.resources import Resources, parse_size
 from holdfast.core.secrets import read_sources
 from holdfast.engine import engine as core_engine
 from holdfast.engine.feed import Feed
@@ -96,7 +96,7 @@ class Engine(core_engine.Engine):
             programs=self.preparer.kinds(),
             retention=_retention_of(self.settings),
             limits=limits or Limits(**dataclasses.asdict(self.settings.limits)),
-            resources=resources_of(dataclasses.asdict(self.settings.resources)),
+            resources=_resources_of(self.settings),
             pressure=_pressure_of(self.settings),
             clock=clock,
             version=VERSION,
@@ -233,8 +233,12 @@ def add_builtin(registry: Registry, settings: Settings) -> None:
 def adapters_of(settings: Settings) -> list[Adapter]:
     """The families of built-in tools as the settings say, none of them opened."""
     file = str(settings.config_file or "")
-    place = Place(settings.root, settings.data_folder, settings.store, file)
+    place = Place(settings.root, settings.data_folder, settings.store, file, _resources_of(settings))
     return builtin_adapters(settings.tools, place, file)
+
+
+def _resources_of(settings: Settings) -> Resources:
+    return resources_of(dataclasses.asdict(settings.resources))
 
 
 def _pressure_of(settings: Settings) -> Pressure:

@@ -15,8 +15,11 @@ import pytest
 
 import holdfast
 from engine.kit import engine_at, events, plan, result, seen, settled, step, step_of, until
-from holdfast.core.events import StepCompleted, StepFailed
+from holdfast.core.errors import Misconfigured
+from holdfast.core.events import StepCompleted, StepFailed, StepInDoubt, StepInterrupted, StepRetrying
 from holdfast.core.resources import DEFAULTS, Resources, all_used
+from holdfast.engine.guards import together_of
+from holdfast.engine.services import Limits
 from holdfast.tools.processes import spawn
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -239,3 +242,45 @@ async def test_what_is_used_up_counts_over_all_steps_and_restarts(
         assert shown["resources_total"] is not None
         used = all_used([first.used, second.used])
         assert (shown["used"]["cpu_s"], shown["used"]["disk_bytes"]) == (used.cpu_s, used.disk_bytes)
+
+
+SPENDS = "import time\nwhile time.process_time() < 0.3: pass\nopen('spent', 'w').close()\ntime.sleep(60)"
+
+
+@pytest.mark.parametrize("cut", ["interrupted", "closed", "timed out"])
+@pytest.mark.parametrize("effect", ["once", "read"])
+async def test_what_a_cut_off_attempt_used_is_recorded_and_counts_after_a_restart(
+    tmp_path: Path, cut: str, effect: str
+) -> None:
+    work = shell("work", [*PYTHON, SPENDS], effect=effect, timeout="2s" if cut == "timed out" else "1h")
+    async with engine_at(tmp_path, limits=Limits(drain_s=0)) as engine:
+        run = await engine.start(plan(work, resources={"total": {"cpu": "1h"}}))
+        await until((tmp_path / "spent").exists)
+        if cut == "interrupted":
+            await run.interrupt()
+        elif cut == "timed out":
+            await seen(run, "step:in_doubt" if effect == "once" else "step:retrying")
+    async with engine_at(tmp_path, recover="none") as engine:
+        run = engine.get(run.id)
+        ended = [one for one in await events(run) if isinstance(one, StepInterrupted | StepInDoubt | StepRetrying)]
+        assert ended[0].used is not None
+        assert (ended[0].used.cpu_s or 0) >= 0.3
+        together = together_of(await run.state())
+        assert together is not None
+        assert together.as_order()["spent"]["cpu"] >= 0.3
+
+
+async def test_what_a_failed_attempt_used_counts_while_a_person_is_asked(tmp_path: Path) -> None:
+    @holdfast.tool(effect="read", resources={})
+    async def odd() -> None:
+        process = await spawn(["sh", "-c", "sleep 0.1"], cwd="/", env=dict(os.environ))
+        await process.wait()
+        process.close()
+        raise Misconfigured("somebody has to change something")
+
+    async with engine_at(tmp_path, odd) as engine:
+        run = await engine.start(plan(step("one", "odd", on_error="ask")))
+        await seen(run, "request:opened")
+        used = (await step_of(run, "one")).used
+        assert used is not None
+        assert used.processes

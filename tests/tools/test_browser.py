@@ -27,8 +27,9 @@ from holdfast.core.errors import (
     Transient,
 )
 from holdfast.core.failure import describe
+from holdfast.core.resources import Resources
 from holdfast.tools import keeper_tree
-from holdfast.tools.adapter import HERE
+from holdfast.tools.adapter import HERE, Place
 from holdfast.tools.browser import Browser, Config
 from holdfast.tools.browser_errors import Crashed, NoPage, NotThere, TimedOut
 from holdfast.tools.call import Call
@@ -481,8 +482,13 @@ async def test_a_page_that_takes_too_much_memory_crashes_alone(site: Site) -> No
         await tight.close()
 
 
-async def test_a_page_whose_memory_is_no_heap_is_ended_alone(site: Site) -> None:
-    tight = Browser(Config(allow=("127.0.0.1",), memory_mb=900), HERE)
+@pytest.mark.parametrize(
+    ("own_mb", "place"),
+    [(900, HERE), (None, Place(resources=Resources(memory_bytes=900 << 20)))],
+    ids=["its own setting", "the setting for everything"],
+)
+async def test_a_page_whose_memory_is_no_heap_is_ended_alone(site: Site, own_mb: int | None, place: Place) -> None:
+    tight = Browser(Config(allow=("127.0.0.1",), memory_mb=own_mb), place)
     try:
         await do(tight, "open", who="other", url=f"{site.url}/hello")
         before = tight.visits.chromium

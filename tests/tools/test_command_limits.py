@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,80 @@ async def test_a_file_of_just_the_allowed_size_may_be_written(tmp_path: Path) ->
     process.close()
     assert (end.code, end.over) == (0, "")
     assert (tmp_path / "big").stat().st_size == 2 * MB
+
+
+# Room that is reserved and not written; no file is beyond the limit by itself, and each attack takes 400 MB at most.
+RESERVER = """
+import os, time
+held = []
+for number in range(100):
+    held.append(os.open(f"part{number}", os.O_CREAT | os.O_RDWR))
+    os.posix_fallocate(held[-1], 0, 4_000_000)
+    time.sleep(0.01)
+time.sleep(60)
+"""
+QUICK_RESERVER = """
+import os, time
+for number in range(400):
+    one = os.open(f"part{number}", os.O_CREAT | os.O_RDWR)
+    os.posix_fallocate(one, 0, 1_000_000)
+    os.close(one)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path) -> Any:
+    """Below that of the neighbour; what was reserved there is given back."""
+    (tmp_path / "own").mkdir()
+    yield tmp_path / "own"
+    shutil.rmtree(tmp_path / "own")
+
+
+@pytest.mark.usefixtures("neighbour")
+@pytest.mark.parametrize(
+    "program",
+    [RESERVER, QUICK_RESERVER, QUICK_RESERVER.replace("time.sleep(60)", "")],
+    ids=["held open", "closed at once", "over before anybody looked"],
+)
+async def test_whoever_reserves_more_than_allowed_without_writing_is_held_to_it(own_folder: Path, program: str) -> None:
+    error, call = await attack(own_folder, program, disk_bytes=10 * MB)
+    assert re.match(r"it wrote [\d.]+ MB to disk, and 10 MB are allowed(, so it was ended)?: ", str(error))
+    assert call.used is not None
+    assert (call.used.disk_bytes or 0) > 10 * MB
+
+
+async def test_of_two_in_one_folder_only_the_one_that_was_seen_to_reserve_pays(own_folder: Path) -> None:
+    """Whose a closed file is, nobody can tell; who reserves is seen sooner or later."""
+    calm = await spawn(
+        ["sh", "-c", "while [ ! -e over ]; do echo x > mine; sleep 0.02; done"],
+        cwd=own_folder, env=os.environ, resources=Resources(disk_bytes=10 * MB),
+    )  # fmt: skip
+    patient = QUICK_RESERVER.replace("os.close(one)", "time.sleep(0.002 if number < 200 else 0); os.close(one)")
+    await attack(own_folder, patient, disk_bytes=10 * MB)
+    (own_folder / "over").touch()
+    assert (await calm.wait()).over == ""
+    calm.close()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "for n in range(9):\n with open(f'hole{n}', 'wb') as file: file.truncate(1_900_000); time.sleep(0.05)",
+        "with open('old', 'r+b') as file: time.sleep(0.3); file.write(b'x')",
+        "with open('new', 'wb') as file:\n for _ in range(18): file.write(b'x' * 100_000); time.sleep(0.02)",
+        "one = os.open('new', os.O_CREAT | os.O_RDWR); os.posix_fallocate(one, 0, 1_800_000)\n"
+        "for _ in range(18): os.write(one, b'x' * 100_000); time.sleep(0.02)",
+    ],
+    ids=["holes", "a large file that was there", "an ordinary writer", "reserved first, then written"],
+)
+async def test_whoever_takes_no_more_room_than_allowed_is_left_alone(own_folder: Path, program: str) -> None:
+    (own_folder / "old").write_bytes(b"x" * 9 * MB)
+    program = f"import os, time\n{program}"
+    process = await spawn([*PYTHON, program], cwd=own_folder, env={}, resources=Resources(disk_bytes=2 * MB))
+    end = await process.wait()
+    process.close()
+    assert (end.code, end.over) == (0, "")
 
 
 async def test_whoever_computes_for_long_lets_others_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

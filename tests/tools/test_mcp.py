@@ -354,6 +354,19 @@ async def test_a_crash_is_survived_by_a_reading_step_and_leaves_one_that_acts_in
         assert state.steps["act"].failure.happened == "unknown"
 
 
+async def test_a_server_that_says_nothing_of_its_own_is_held_to_the_resources_of_the_settings(tmp_path: Path) -> None:
+    generous = hostile("hog", tmp_path, trust_hints=True, resources={"memory": "2GB"})
+    _project(tmp_path, h=hostile("hog", tmp_path, trust_hints=True), g=generous)
+    with (tmp_path / "holdfast.toml").open("a") as settings:
+        settings.write('[resources]\nmemory = "200MB"\n')
+    async with engine_at(tmp_path) as engine:
+        held = await engine.start(plan(step("look", "h.look", retry={"max": 0})))
+        with pytest.raises(holdfast.ExecutionFailed, match=r"raise its resources\.memory"):
+            await held.result()
+        own = await engine.start(plan(step("look", "g.look")))
+        assert (await own.result())["text"] == "holds 60 pieces"
+
+
 async def test_a_time_limit_tells_the_server_and_keeps_it(tmp_path: Path) -> None:
     _project(
         tmp_path, h=hostile("silent", tmp_path, trust_hints=True), w=hostile("wrong-id", tmp_path, trust_hints=True)

@@ -453,3 +453,18 @@ async def test_pipes_are_let_go_of_once_whenever_the_other_side_went(turns: int,
     for _ in range(3):
         await asyncio.sleep(0)
     assert complaints == []
+
+
+async def test_if_keeper_and_warden_are_killed_at_once_the_system_ends_the_command(tmp_path: Path) -> None:
+    process = await spawn(["sleep", "60"], cwd=tmp_path, env=os.environ)
+    warden = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    keeper = processes.keeper_pid()
+    os.kill(keeper, signal.SIGSTOP)  # so that neither can do anything for the other
+    os.kill(warden, signal.SIGKILL)
+    os.kill(keeper, signal.SIGKILL)
+    with pytest.raises(processes.ProcessLost):
+        await process.wait()
+    async with asyncio.timeout(10):
+        while Path(f"/proc/{process.pid}").exists():  # noqa: ASYNC110 -- there is nothing to wait for but the fact itself
+            await asyncio.sleep(0.01)
+    process.close()

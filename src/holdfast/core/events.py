@@ -227,6 +227,7 @@ class StepWaiting(Event, frozen=True, gc=False, tag="step:waiting"):
     name: str = ""
     digest: str = ""
     spent_micros: int | None = None
+    used: Usage | None = None  # by the failed attempt that a person is asked about
 
 
 class StepCompleted(Event, frozen=True, gc=False, tag="step:completed"):
@@ -282,6 +283,7 @@ class StepInterrupted(Event, frozen=True, gc=False, tag="step:interrupted"):
     started_at: int = 0
     duration_us: int = 0
     spent_micros: int | None = None
+    used: Usage | None = None  # null for one that was lost: what it used is not known
     lost: bool = False  # nobody cut it off: its process ended, and nobody knows when
 
 
@@ -292,6 +294,7 @@ class StepInDoubt(Event, frozen=True, gc=False, tag="step:in_doubt"):
     why: str
     attempt: int = 1
     spent_micros: int | None = None
+    used: Usage | None = None
     call_key: str = ""  # of a doubt that was copied: the key it was called with there
 
 

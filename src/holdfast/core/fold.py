@@ -26,6 +26,7 @@ from holdfast.core.execution import (
 )
 from holdfast.core.failure import Failure
 from holdfast.core.lifecycle import STEP_MOVES, TASK_MOVES
+from holdfast.core.resources import Usage
 
 
 def apply(state: Execution, event: ev.Event, seq: int) -> None:
@@ -90,11 +91,15 @@ def _end_attempt(step: Step, event: Any, outcome: str, failure: Failure | None =
     step.doubts = step.doubts + 1 if outcome in _UNKNOWN else 0
     attempt.ended_at = event.at
     attempt.duration_us = getattr(event, "duration_us", 0)
-    if (used := getattr(event, "used", None)) is not None:
-        step.used = used if step.used is None else step.used.plus(used)
+    _count_used(step, getattr(event, "used", None))
     if failure is not None:
         attempt.category = failure.category
         attempt.message = failure.message
+
+
+def _count_used(step: Step, used: Usage | None) -> None:
+    if used is not None:
+        step.used = used if step.used is None else step.used.plus(used)
 
 
 # ---- the task --------------------------------------------------------------------------------------------------
@@ -212,6 +217,7 @@ def _step_waiting(state: Execution, event: ev.StepWaiting) -> None:
     step.tool = event.tool or step.tool
     step.kind = event.kind
     step.digest = event.digest or step.digest
+    _count_used(step, event.used)
     state.open_steps.add(event.path)
     if event.spent_micros is not None or state.spend.reserved:
         fold_budget.settled(state, event)

@@ -19,11 +19,12 @@ from holdfast.core.commands import Command, close_attempts
 from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, NotFound, StepFailed, Suspended
 from holdfast.core.execution import Execution, Step
 from holdfast.core.failure import Failure, describe
+from holdfast.core.resources import Usage
 from holdfast.engine.budgeting import Purse
 from holdfast.engine.checkpointing import Checkpointing
 from holdfast.engine.family import apply_command, ruling_on, told_at_end
 from holdfast.engine.guards import together_of
-from holdfast.engine.leftovers import running_attempts, told_as_lost
+from holdfast.engine.leftovers import running_attempts, told_as_lost, told_with_usage
 from holdfast.engine.program import Program
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.services import Services
@@ -43,6 +44,7 @@ class Driver:
         self.log = log
         self.state: Execution = log.state
         self._left = running_attempts(log.state)
+        self.used_by_cut: dict[tuple[str, int], Usage | None] = {}  # by path and attempt, until it is recorded
         self.problem: HoldfastError | None = None
         self.cause: Cause | None = None
         self._program = program
@@ -161,7 +163,8 @@ class Driver:
             self.append(*cut)
 
     def _cut_off(self, why: str) -> list[ev.Event]:
-        return told_as_lost(close_attempts(self.state, self.now_us(), why), self._left)
+        cut = told_as_lost(close_attempts(self.state, self.now_us(), why), self._left)
+        return told_with_usage(cut, self.used_by_cut)
 
     def _end(self, event: ev.TaskCompleted | ev.TaskError) -> None:
         self.append(event, posts=told_at_end(self.state, event), release=True)
@@ -336,7 +339,7 @@ class Driver:
         """Interrupt or stop: cancel what runs, give it time to tidy up, then record what is known."""
         await self._cancel_program()
         if self.log.error is None:
-            apply_command(self.services, self.log, command, self.now_us(), self._left)
+            apply_command(self.services, self.log, command, self.now_us(), self._left, self.used_by_cut)
             if self._checkpoints is not None:
                 await self._checkpoints.rest()
         if self.log.error is None:

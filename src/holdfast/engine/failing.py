@@ -36,10 +36,13 @@ def after_failure(
         case Doubt():
             spent = bill_of_cut(tool, tried)
             run.append(
-                ev.StepInDoubt(at=at, path=call.path, attempt=tried.attempt, why=failure.message, spent_micros=spent)
-            )
+                ev.StepInDoubt(
+                    at=at, path=call.path, attempt=tried.attempt, why=failure.message, spent_micros=spent,
+                    used=tried.used,
+                )
+            )  # fmt: skip
         case AskForCorrection():
-            ask_for_correction(run, call, step, call.stakes.described(failure), spent)
+            ask_for_correction(run, call, step, call.stakes.described(failure), spent, tried.used)
         case GiveUp():
             fail(
                 work, step, failure, started_at=started_at, duration_us=duration_us, spent_micros=spent, used=tried.used

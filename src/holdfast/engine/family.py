@@ -10,7 +10,7 @@ from msgspec import Raw
 from holdfast.core import events as ev
 from holdfast.core.commands import PASSED_DOWN, Answer, Command, Ruling, encode_arguments, internal_id, rule
 from holdfast.core.execution import Execution
-from holdfast.engine.leftovers import Attempts, running_attempts, told_as_lost
+from holdfast.engine.leftovers import Attempts, Used, running_attempts, told_as_lost, told_with_usage
 from holdfast.engine.services import Services
 from holdfast.journal.log import Log
 
@@ -22,10 +22,13 @@ def ruling_on(services: Services, state: Execution, command: Command, at: int) -
     return Ruling(outcome="refused", text=objection) if objection else ruling
 
 
-def apply_command(services: Services, log: Log, command: Command, at: int, left: Attempts | None = None) -> Answer:
+def apply_command(
+    services: Services, log: Log, command: Command, at: int, left: Attempts | None = None, used: Used | None = None
+) -> Answer:
     """Rule on a command and journal events, answer and passing-down in one transaction.
 
-    `left` is what ran when its driver took it up; where nobody drives, that is all that runs.
+    `left` is what ran when its driver took it up; where nobody drives, that is all that runs. `used` is what the
+    attempts have used that its driver has cut off for this command.
     """
     ruling = ruling_on(services, log.state, command, at)
     seq = log.state.seq + len(ruling.events) if ruling.events else 0
@@ -39,7 +42,7 @@ def apply_command(services: Services, log: Log, command: Command, at: int, left:
         elif isinstance(event, ev.BudgetRaised):
             posts.extend(raise_parent(log.state, command, event))
     told = told_as_lost(ruling.events, running_attempts(log.state) if left is None else left)
-    log.append(*told, answers=[answer], posts=posts)
+    log.append(*told_with_usage(told, used or {}), answers=[answer], posts=posts)
     return answer
 
 

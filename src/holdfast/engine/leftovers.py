@@ -5,12 +5,16 @@ Whoever settles it must not say that it was interrupted, which would also hide h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution
+from holdfast.core.resources import Usage
 
 Attempts = frozenset[tuple[str, int]]  # by path and number
+Used = Mapping[tuple[str, int], Usage | None]  # the same, of those that were cut off here
 
 
 def running_attempts(state: Execution) -> Attempts:
@@ -27,3 +31,13 @@ def told_as_lost(events: Iterable[ev.Event], left: Attempts) -> list[ev.Event]:
         else:
             told.append(event)
     return told
+
+
+def told_with_usage(events: Iterable[ev.Event], used: Used) -> list[ev.Event]:
+    """The same events; those that cut an attempt off say what it had used of the machine."""
+    return [
+        msgspec.structs.replace(event, used=used[event.path, event.attempt])
+        if isinstance(event, ev.StepInterrupted | ev.StepInDoubt) and (event.path, event.attempt) in used
+        else event
+        for event in events
+    ]

@@ -12,6 +12,7 @@ from holdfast.core.execution import Step
 from holdfast.core.failure import Failure
 from holdfast.core.forms import ASK
 from holdfast.core.policy import Approval
+from holdfast.core.resources import Usage
 from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ def ask_for_approval(
 
 
 def ask_for_correction(
-    run: Driver, call: StepCall, step: Step, failure: Failure, spent_micros: int | None = None
-) -> None:
+    run: Driver, call: StepCall, step: Step, failure: Failure, spent_micros: int | None = None,
+    used: Usage | None = None,
+) -> None:  # fmt: skip
     """A failure that no retry can mend: somebody has to change something."""
     at = run.now_us()
     remedies = ("again", "done", "skip", *_fallback(call, step), "fail")
@@ -69,7 +71,13 @@ def ask_for_correction(
     )
     run.append(
         ev.StepWaiting(
-            at=at, path=call.path, reason="correction", tool=step.tool, kind=call.kind, spent_micros=spent_micros
+            at=at,
+            path=call.path,
+            reason="correction",
+            tool=step.tool,
+            kind=call.kind,
+            spent_micros=spent_micros,
+            used=used,
         ),
         ev.RequestOpened(at=at, request=request),
     )

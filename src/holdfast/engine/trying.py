@@ -17,6 +17,7 @@ from holdfast.core.errors import Suspended
 from holdfast.core.execution import Step
 from holdfast.core.failure import Failure, describe
 from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, Effect
+from holdfast.core.resources import Usage
 from holdfast.engine.attempt import AnsweredLate, invoke
 from holdfast.engine.breaker import Breaker
 from holdfast.engine.budgeting import bill, bill_of_cut, nothing_spent
@@ -94,10 +95,10 @@ async def _try(
             raise asyncio.CancelledError from None
         return  # and on to the breaker, which has opened meanwhile
     except AnsweredLate as late:
-        _answered_late(work, late.output, number, bill(tool, call_))
+        _answered_late(work, late.output, call_, bill(tool, call_))
         raise asyncio.CancelledError from None
     except asyncio.CancelledError:
-        _cut_off(work, effect, number, started_at, bill_of_cut(tool, call_))
+        _cut_off(work, effect, call_, started_at, bill_of_cut(tool, call_))
         raise
     except BaseException as error:
         if isinstance(error, Suspended | GeneratorExit):
@@ -166,32 +167,38 @@ async def _durable(work: Work, number: int, started_at: int, tool: Tool[..., Any
         raise
 
 
-def _answered_late(work: Work, output: bytes, number: int, spent_micros: int | None) -> None:
+def _answered_late(work: Work, output: bytes, tried: Call, spent_micros: int | None) -> None:
     run = work.run
     run.append(
         ev.StepCompleted(
-            at=run.now_us(), path=work.call.path, attempt=number, output=run.keep(output),
-            spent_micros=spent_micros,
+            at=run.now_us(), path=work.call.path, attempt=tried.attempt, output=run.keep(output),
+            spent_micros=spent_micros, used=tried.used,
         )
     )  # fmt: skip
 
 
-def _cut_off(work: Work, effect: Effect, number: int, started_at: int, spent_micros: int | None) -> None:
+def _cut_off(work: Work, effect: Effect, tried: Call, started_at: int, spent_micros: int | None) -> None:
     """The program cancelled its own step, as when another branch failed. (If all is cut, the driver records it.)"""
-    run, path = work.run, work.call.path
+    run, path, number = work.run, work.call.path, tried.attempt
     if run.cause is not None or run.log.error is not None:
+        run.used_by_cut[path, number] = tried.used
         return
     if effect == "once":
         why = "its program cancelled it while it ran"
-        run.append(ev.StepInDoubt(at=run.now_us(), path=path, why=why, attempt=number, spent_micros=spent_micros))
+        run.append(
+            ev.StepInDoubt(
+                at=run.now_us(), path=path, why=why, attempt=number, spent_micros=spent_micros, used=tried.used
+            )
+        )
     else:
-        _interrupted(work, number, started_at, spent_micros)
+        _interrupted(work, number, started_at, spent_micros, tried.used)
 
 
-def _interrupted(work: Work, number: int, started_at: int, spent_micros: int | None) -> None:
+def _interrupted(work: Work, number: int, started_at: int, spent_micros: int | None, used: Usage | None = None) -> None:
     run = work.run
     run.append(
         ev.StepInterrupted(
-            at=run.now_us(), path=work.call.path, attempt=number, started_at=started_at, spent_micros=spent_micros
+            at=run.now_us(), path=work.call.path, attempt=number, started_at=started_at, spent_micros=spent_micros,
+            used=used,
         )
-    )
+    )  # fmt: skip

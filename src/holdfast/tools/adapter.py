@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from holdfast.core.errors import SettingsInvalid
+from holdfast.core.resources import DEFAULTS, Resources
 from holdfast.core.suggest import did_you_mean
 from holdfast.tools.tool import Tool
 from holdfast.tools.wording import Mistake, explained
@@ -24,13 +25,15 @@ class Place(NamedTuple):
     """Where relative paths begin, and where a family may keep what must outlive the process.
 
     `store` is the journal's file or address. With one in memory nothing outlives the process, so nothing is kept.
-    `settings` is the file that the settings were read from, if there was one.
+    `settings` is the file that the settings were read from, if there was one, and `resources` what they say that
+    anything started here may use, unless something of its own says otherwise.
     """
 
     root: Path = Path()
     data: Path = Path(".holdfast")
     store: str = MEMORY
     settings: str = ""
+    resources: Resources = DEFAULTS
 
 
 HERE = Place()

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.core.errors import InputInvalid, InvalidCall, Misconfigured, SettingsInvalid, Transient
+from holdfast.core.resources import DEFAULTS, Resources
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.addresses import Reach, check_url
 from holdfast.tools.browser_chromium import Chromium, Memory, check_playwright, find_chromium
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TEXT_CHARS_MAX = 200_000  # what one extract brings, unless it says otherwise
 PICTURE_BYTES_MAX = 10 * 1024 * 1024
+MEMORY_MB_MIN = 512  # no browser lives with less
 State = Literal["attached", "visible", "hidden"]
 _READ_OUT = """(elements, [attribute, items, chars]) => elements.slice(0, items).map(element => {
   const linked = attribute === "href" || attribute === "src"
@@ -61,7 +63,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     contexts: int = 8  # executions that have pages open at the same time; the others wait their turn
     idle: str = "5m"  # after which a context that nobody uses is closed, and at last the browser
     heap_mb: int = 512  # for the scripts of one page
-    memory_mb: int = 4096  # for the browser with all its pages; beyond that, the page with the most is ended
+    memory_mb: int | None = None  # for the browser with all its pages; beyond that, the page with the most is ended
     width: int = 1280
     height: int = 800
 
@@ -108,10 +110,17 @@ class Browser(Adapter):
             reach = Reach(config.allow, "tools.browser.allow")
         except (InputInvalid, SettingsInvalid) as error:
             raise SettingsInvalid(f"tools.browser.{error}") from None
-        for name, least in (("contexts", 1), ("heap_mb", 16), ("memory_mb", 512), ("width", 1), ("height", 1)):
-            if getattr(config, name) < least:
-                raise SettingsInvalid(f"tools.browser.{name}: expected at least {least}, got {getattr(config, name)}")
-        memory = Memory(config.heap_mb, config.memory_mb)
+        for name, least in (
+            ("contexts", 1),
+            ("heap_mb", 16),
+            ("memory_mb", MEMORY_MB_MIN),
+            ("width", 1),
+            ("height", 1),
+        ):
+            given = getattr(config, name)
+            if given is not None and given < least:
+                raise SettingsInvalid(f"tools.browser.{name}: expected at least {least}, got {given}")
+        memory = Memory(config.heap_mb, config.memory_mb or _memory_mb(place.resources))
         self.visits = Visits(lambda: Chromium(config.executable, memory, reach), bounds)
 
     def tools(self) -> Sequence[Tool[..., Any]]:
@@ -357,3 +366,8 @@ def _check_wanted(known: Mapping[str, Any], later: Collection[str] = ()) -> None
 def _check_picture(whole: bool, selector: str | None) -> None:
     if whole and selector is not None:
         raise InvalidCall("a picture is of the whole page or of one element: give only one of whole and selector")
+
+
+def _memory_mb(resources: Resources) -> int:
+    """Where its own settings say nothing: what anything may use here. That may be meant for something smaller."""
+    return max((resources.over(DEFAULTS).memory_bytes or 0) >> 20, MEMORY_MB_MIN)

@@ -27,6 +27,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __name__ != "__main__":
+    from holdfast.tools import keeper_room as rooms
     from holdfast.tools import keeper_throttle as throttles
     from holdfast.tools import keeper_together as shared
     from holdfast.tools import keeper_tree as trees
@@ -40,8 +41,8 @@ else:  # alone in an interpreter that knows no packages: what is needed stands b
         spec.loader.exec_module(module)
         return module
 
-    trees, watches, shared, throttles, wardens = map(
-        _beside, ("keeper_tree", "keeper_watch", "keeper_together", "keeper_throttle", "keeper_warden")
+    trees, rooms, watches, shared, throttles, wardens = map(
+        _beside, ("keeper_tree", "keeper_room", "keeper_watch", "keeper_together", "keeper_throttle", "keeper_warden")
     )
 
 _TOGETHER_KEPT = 1000  # executions without a command now; the engine knows what they have used up
@@ -125,6 +126,8 @@ class Keeper:
         report, report_write = os.pipe()
         trouble, trouble_write = os.pipe()
         keeper = os.getpid()
+        limits = request.get("limits")
+        room = rooms.Room(request["cwd"], limits["disk"]) if limits and "disk" in limits else None
         began: dict[str, Any] = {}
         warden = 0
         try:
@@ -146,9 +149,9 @@ class Keeper:
             self._tell({**began, "is": "refused", "id": request["id"]})
             return
         kept = self._kept[warden] = Kept(request["id"], began.get("pid", 0), report)
-        limits = request.get("limits")
         if limits:
-            kept.watch = watches.Watch(warden, kept.pid, limits)
+            kept.watch = watches.Watch(warden, kept.pid, limits, room)
+            self._meet(kept.watch)
             if limits.get("cores"):
                 kept.throttle = throttles.Throttle(limits["cores"], time.monotonic())
             if request.get("together"):
@@ -181,6 +184,11 @@ class Keeper:
         watch.counts_files = "open_files" in limits
         self._together[execution] = others  # at the end: who was used last is forgotten last
         kept.execution = execution
+
+    def _meet(self, new: watches.Watch) -> None:
+        for _, _, other in self._watched():
+            if other is not new and other.room is not None and new.room is not None:
+                other.room.meet(new.room)
 
     def _watched(self) -> list[tuple[int, Kept, watches.Watch]]:
         return [(warden, kept, kept.watch) for warden, kept in self._kept.items() if kept.watch is not None]

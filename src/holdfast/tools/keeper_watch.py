@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or "holdfast" in sys.modules:
+    from holdfast.tools import keeper_room as rooms
     from holdfast.tools import keeper_tree as trees
-else:  # alone in an interpreter that knows no packages; the keeper has loaded it
-    trees = sys.modules["keeper_tree"]
+else:  # alone in an interpreter that knows no packages; the keeper has loaded them
+    trees, rooms = sys.modules["keeper_tree"], sys.modules["keeper_room"]
 
 BORN_WITH_MORE_BYTES = 1 << 20  # what a new process may touch of its parent's memory before it becomes a program
 DISK_SLACK_BYTES = trees.DISK_SLACK_BYTES
@@ -46,7 +48,7 @@ class Watch:
     SLOWLY = 5  # looks; disks are slower than memory, and to look at files takes long
     SHARE = 0.2  # of one core, at most, is spent on looking at one command
 
-    def __init__(self, warden: int, pid: int, limits: dict[str, Any]) -> None:
+    def __init__(self, warden: int, pid: int, limits: dict[str, Any], room: rooms.Room | None = None) -> None:
         first = trees.look_at(pid)  # it may be over before the next look
         self._warden = warden
         self._limits = limits
@@ -55,11 +57,13 @@ class Watch:
         self._nice = False
         self._cpu, self._disk = Ledger(), Ledger()
         self._in_files = 0  # bytes of memory
+        self.room = room  # if what it takes of disks is limited
         self.members: set[int] = set()
         self.cpu_s = 0.0
         self.memory_bytes = first.rss_bytes if first is not None else 0
         self.born_with_bytes = _own_bytes() + BORN_WITH_MORE_BYTES
         self.processes = 1
+        self._written = 0
         self.disk_bytes = 0
         self.over = ""
         self.together: float | None = None  # if the limit is one that it shares: what all of them used
@@ -106,7 +110,7 @@ class Watch:
     def _look_slowly(self, tree: dict[int, trees.Seen]) -> None:
         added_up = sum(trees.written_bytes(f"/proc/{pid}") for pid in (self._warden, *tree))
         seen = self._disk.total({(pid, seen.began): trees.written_itself(pid) for pid, seen in tree.items()})
-        self.see_disk(max(added_up, int(seen)))
+        self.see_disk(max(added_up, int(seen)), tree.values())
         if "memory" in self._limits:
             self._in_files = trees.files_in_memory(tree.values())
         if self.counts_files:
@@ -121,8 +125,10 @@ class Watch:
             memory = min(memory, sum(part for part, _ in parts) + unseen)
         return memory
 
-    def see_disk(self, written: int) -> None:
-        self.disk_bytes = max(self.disk_bytes, written)
+    def see_disk(self, written: int, tree: Iterable[trees.Seen] = ()) -> None:
+        self._written = max(self._written, written)
+        taken = self.room.taken(tree, self._written) if self.room is not None else 0
+        self.disk_bytes = max(self._written, taken)
         if self.disk_bytes > self._limits.get("disk", self.disk_bytes) + DISK_SLACK_BYTES and not self.over:
             self.over = "disk"
 

@@ -25,7 +25,7 @@ from holdfast.core.durations import parse_duration
 from holdfast.core.errors import InputInvalid, Misconfigured, SettingsInvalid, ToolError
 from holdfast.core.plan_resources import resources_of
 from holdfast.core.policy import Approval, Effect
-from holdfast.core.resources import DEFAULTS, Resources
+from holdfast.core.resources import Resources
 from holdfast.tools.adapter import MEMORY, Adapter, HealthCheck, Place
 from holdfast.tools.call import Call
 from holdfast.tools.masks import cover, cover_literal
@@ -154,7 +154,7 @@ class Source:
         self._config = config
         self._place = place
         self._timeout_s, self._start_timeout_s = _checked(name, config)
-        self._resources = _resources(name, config)
+        self._resources = _resources(name, config, place.resources)
         folder = None if place.store == MEMORY else place.data / "mcp"
         key = [config.command, config.url, config.env, config.headers, config.cwd]
         self._catalogue = Catalogue(folder, name, key)
@@ -344,15 +344,18 @@ def _value(name: str, value: str, where: str) -> str:
     return os.environ[variable]
 
 
-def _resources(name: str, config: ServerConfig) -> Resources:
-    """What the server may have at one time. What it uses up by and by has no limit: it may run for weeks."""
+def _resources(name: str, config: ServerConfig, otherwise: Resources) -> Resources:
+    """What the server may have at one time; where its own settings say nothing, what anything may here.
+
+    What it uses up by and by has no limit: it may run for weeks.
+    """
     where = f"tools.mcp.servers.{name}.resources"
     if config.url and config.resources:
         raise SettingsInvalid(f"{where}: only a server that is started by `command` can be held to limits")
     if others := sorted(config.resources.keys() - set(HELD)):
         raise SettingsInvalid(f"{where}.{others[0]}: unknown key; known are: {', '.join(HELD)}")
     try:
-        return resources_of(config.resources).over(DEFAULTS)
+        return resources_of(config.resources).over(otherwise)
     except InputInvalid as error:
         raise SettingsInvalid(
             "\n".join(f"tools.mcp.servers.{name}.{line}" for line in str(error).split("\n"))
