@@ -41,6 +41,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def wait_until_gone(pids: list[int]) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while left := [pid for pid in pids if is_alive(pid)]:
@@ -457,14 +461,11 @@ async def test_pipes_are_let_go_of_once_whenever_the_other_side_went(turns: int,
 
 async def test_if_keeper_and_warden_are_killed_at_once_the_system_ends_the_command(tmp_path: Path) -> None:
     process = await spawn(["sleep", "60"], cwd=tmp_path, env=os.environ)
-    warden = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    keeper = processes.keeper_pid()
-    os.kill(keeper, signal.SIGSTOP)  # so that neither can do anything for the other
+    warden = parent_of(process.pid)
+    os.kill(keeper_pid(), signal.SIGSTOP)  # so that neither can do anything for the other
     os.kill(warden, signal.SIGKILL)
-    os.kill(keeper, signal.SIGKILL)
-    with pytest.raises(processes.ProcessLost):
+    os.kill(keeper_pid(), signal.SIGKILL)
+    with pytest.raises(ProcessLost):
         await process.wait()
-    async with asyncio.timeout(10):
-        while Path(f"/proc/{process.pid}").exists():  # noqa: ASYNC110 -- there is nothing to wait for but the fact itself
-            await asyncio.sleep(0.01)
+    await asyncio.to_thread(wait_until_gone, [process.pid])
     process.close()
