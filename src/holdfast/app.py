@@ -43,9 +43,9 @@ from holdfast.programs.function import Function
 from holdfast.programs.prepare import Preparer, Subject
 from holdfast.settings import Settings, ensure_data_folder, load_settings
 from holdfast.settings.known import remember
-from holdfast.tools.home import refuse_while_loading
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.builtin import builtin_adapters
+from holdfast.tools.home import refuse_while_loading
 from holdfast.tools.machine import read_machine
 from holdfast.tools.notify import Notify
 from holdfast.tools.registry import Registry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import pytest
 
 import holdfast
 from engine import apart_tools as tools
-from engine.kit import engine_at, plan, result, settled, step, step_of, until
+from engine.kit import engine_at, events, plan, result, settled, step, step_of, until
+from holdfast.core.events import StepLogged
+from holdfast.journal.blobs import fetch_blob
+from holdfast.tools.logbook import decode_lines
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -73,6 +77,7 @@ async def test_arguments_have_their_types_and_results_their_shape(tmp_path: Path
 
 
 async def test_a_call_works_there_and_no_secret_is_in_its_command_line(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "holdfast.toml").write_text('[secrets]\nDEEP_TOKEN = {env = "DEEP_TOKEN"}\n')
     monkeypatch.setenv("DEEP_TOKEN", "correct-horse-battery")
     given = {"with": {"token": "${{ secrets.DEEP_TOKEN }}"}}
     async with engine_at(tmp_path, tools.talking) as engine:
@@ -80,8 +85,10 @@ async def test_a_call_works_there_and_no_secret_is_in_its_command_line(tmp_path:
         assert await result(run) == ["one", 1, False]
         done = await step_of(run, "one")
         assert msgspec.json.decode(done.notes) == {"seen": 1}
-        assert (await run.show())["spent_usd"] == 0.25
-        told = [line["text"] for line in await run.logs()]
+        assert done.spent_micros == 250_000
+        store = run._engine.services.store
+        logs = [event.log for event in await events(run) if isinstance(event, StepLogged)]
+        told = [line.text for log in logs for line in decode_lines(await fetch_blob(store, log))]
         assert "said" in told
         assert any(line.startswith("printed") and "horse" not in line for line in told)
 
@@ -137,3 +144,33 @@ def test_what_no_other_process_finds_is_refused_where_it_is_declared() -> None:
 
     with pytest.raises(holdfast.HoldfastError, match="it is a lambda"):
         holdfast.tool(name="short", apart=True)(lambda: None)
+
+
+SCRIPT = """
+import asyncio, os, holdfast
+
+@holdfast.tool(effect="read", apart=True)
+def elsewhere() -> int:
+    return os.getpid()
+
+async def main():
+    async with holdfast.Engine("memory:", tools=[elsewhere]) as engine:
+        run = await engine.start({"name": "x", "steps": [{"id": "a", "tool": "elsewhere", "on_error": "fail"}]})
+        await run.settled()
+        step = (await run.state()).steps["a"]
+        print(step.status, step.failure.message if step.failure else "")
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        ('if __name__ == "__main__":\n    asyncio.run(main())', "completed"),
+        ("asyncio.run(main())", 'put what starts it below if __name__ == "__main__":'),
+    ],
+    ids=["guarded", "unguarded"],
+)
+def test_a_tool_of_a_script_is_found_without_running_the_script_again(tmp_path: Path, start: str, told: str) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT + start)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert told in done.stdout

@@ -72,11 +72,11 @@ async def run_apart(tool: Tool[..., Any], given: dict[str, Any], call: Call) -> 
 
 async def _start(call: Call) -> tuple[Process, socket.socket]:
     """The process does nothing before it has its order, so whoever is cut off here never began."""
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # pyright: ignore
+    flags = cast("list[str]", subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined] # pyright: ignore
     ours, theirs = socket.socketpair()
     token = running_call.set(call)  # whose limits hold, and for whom it is counted
     try:
-        argv = [sys.executable, *flags, "-P", apart_main.__file__]
+        argv: list[str] = [sys.executable, *flags, "-P", apart_main.__file__]
         process = await spawn(argv, cwd=os.getcwd(), env=os.environ, more=[theirs.fileno()])
     except asyncio.CancelledError:
         ours.close()

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Awaitable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -145,7 +145,7 @@ _was_told_to_end: list[bool] = []
 
 def _found(home: Home, name: str) -> Tool[..., Any]:
     thing = home.load()
-    return thing if isinstance(thing, Tool) else tool(name=name, apart=False)(thing)
+    return cast("Tool[..., Any]", thing) if isinstance(thing, Tool) else tool(name=name, apart=False)(thing)
 
 
 async def _called(found: Tool[..., Any], arguments: dict[str, Any], call: Call) -> bytes:

@@ -21,7 +21,6 @@ import msgspec
 
 from holdfast.core.errors import Misconfigured, UsageError
 from holdfast.tools.bugs import place_in_their_code
-from holdfast.tools.options import place_of
 
 if TYPE_CHECKING:
     from holdfast.tools.tool import Tool

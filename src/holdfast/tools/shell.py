@@ -18,13 +18,13 @@ from typing import Annotated, Any, TypedDict, cast
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.errors import InvalidCall, ResourceShort, ToolError
+from holdfast.core.errors import InvalidCall, ResourceShort
 from holdfast.core.resources import DEFAULTS, Resources, Usage, say_size
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.call import Call
 from holdfast.tools.output import Encoding, Output
 from holdfast.tools.processes import Exit, spawn
-from holdfast.tools.shell_failure import failure_of, over_text, shown
+from holdfast.tools.shell_failure import failure_of, over_text
 from holdfast.tools.tool import Tool, tool
 from holdfast.tools.wording import Mistake
 
