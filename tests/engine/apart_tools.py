@@ -60,7 +60,7 @@ async def talking(token: str, call: holdfast.Call) -> list[Any]:
     call.progress(50, "half")
     call.spend(0.25)
     print(f"printed {token}")
-    command = Path("/proc/self/cmdline").read_text()
+    command = Path("/proc/self/cmdline").read_text()  # noqa: ASYNC240 -- there is nobody else here
     return [call.path, call.attempt, token in command]
 
 

@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from engine import apart_tools as tools
 from engine.kit import engine_at, events, plan, result, settled, step, step_of, until
-from holdfast.core.events import StepLogged
+from holdfast.core.events import StepCompleted, StepLogged
 from holdfast.journal.blobs import fetch_blob
 from holdfast.tools.logbook import decode_lines
 
@@ -85,7 +85,8 @@ async def test_a_call_works_there_and_no_secret_is_in_its_command_line(tmp_path:
         assert await result(run) == ["one", 1, False]
         done = await step_of(run, "one")
         assert msgspec.json.decode(done.notes) == {"seen": 1}
-        assert done.spent_micros == 250_000
+        completed = next(event for event in await events(run) if isinstance(event, StepCompleted))
+        assert (completed.spent_micros, completed.used is not None) == (250_000, True)
         store = run._engine.services.store
         logs = [event.log for event in await events(run) if isinstance(event, StepLogged)]
         told = [line.text for log in logs for line in decode_lines(await fetch_blob(store, log))]
@@ -172,5 +173,7 @@ async def main():
 )
 def test_a_tool_of_a_script_is_found_without_running_the_script_again(tmp_path: Path, start: str, told: str) -> None:
     (tmp_path / "script.py").write_text(SCRIPT + start)
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
     assert told in done.stdout

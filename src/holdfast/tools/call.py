@@ -61,8 +61,8 @@ class Call:
     """One attempt of one step. `key` is the same for every attempt: hand it on as an idempotency key."""
 
     __slots__ = (
-        "_host", "_in_line", "_loop", "apart", "attempt", "book", "execution_id", "folder", "gate", "key", "may_be_cached",
-        "notes", "path", "resources", "secrets", "signs", "spent_micros", "together", "turn", "used",
+        "_host", "_in_line", "_loop", "apart", "attempt", "book", "execution_id", "folder", "gate", "key",
+        "may_be_cached", "notes", "path", "resources", "secrets", "signs", "spent_micros", "together", "turn", "used",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
