@@ -1,8 +1,8 @@
 """Where a tool is defined, so that another process finds it there: by its module and its name in it.
 
 The module is loaded anew, as `multiprocessing` does it: a script under another name than `__main__`, so that what
-stands below `if __name__ == "__main__":` does not run. What has no such place (a function inside another, a lambda, what
-was typed in, an object that somebody made) is refused where it is declared.
+stands below `if __name__ == "__main__":` does not run. What has no such place (a function inside another, a lambda,
+what was typed in, an object that somebody made) is refused where it is declared.
 """
 
 from __future__ import annotations
