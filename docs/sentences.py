@@ -330,7 +330,7 @@ LIMITS = (
     Limit("tools.threads", "FIRST_MAX", "threads besides these, each for an execution that has none"),
     Limit("tools.threads", "LEFT_BEHIND_MAX", "threads held by calls of `def` tools that did not end when told to"),
     Limit("engine.attempt", "IN_LINE_S_MAX", "time that a call waits for a thread, besides its own"),
-    Limit("tools.shell", "OUTPUT_BYTES_MAX", "bytes kept of each stream of `shell.run`"),
+    Limit("tools.output", "OUTPUT_BYTES_MAX", "bytes kept of each stream of `shell.run`"),
     Limit(
         "tools.shell", "FREE_BYTES_MIN", "room on the disk, or a command does not begin", "`tools.shell.free_bytes_min`"
     ),

@@ -45,6 +45,7 @@ from holdfast.settings import Settings, ensure_data_folder, load_settings
 from holdfast.settings.known import remember
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.builtin import builtin_adapters
+from holdfast.tools.home import refuse_while_loading
 from holdfast.tools.machine import read_machine
 from holdfast.tools.notify import Notify
 from holdfast.tools.registry import Registry
@@ -74,6 +75,7 @@ class Engine(core_engine.Engine):
         recover: Recovery = "all",
         limits: Limits | None = None,
     ) -> None:
+        refuse_while_loading()
         if not isinstance(store, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance] -- not everybody checks types
             expected = 'a path, "memory:" or "postgresql://…"'
             raise InputInvalid(f"store: expected {expected}, got {type(store).__name__} {str(store)[:80]!r}")

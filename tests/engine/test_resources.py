@@ -106,7 +106,7 @@ async def test_a_step_wins_over_the_plan_the_plan_over_the_tool_and_the_tool_ove
     (tmp_path / "holdfast.toml").write_text('[resources]\nmemory = "1GB"\ncpu = "5m"\nprocesses = 99\n')
     found: dict[str, Resources] = {}
 
-    @holdfast.tool(effect="read", resources={"memory": "2GB", "cpu": "2m"})
+    @holdfast.tool(effect="read", resources={"memory": "2GB", "cpu": "2m"}, apart=False)
     async def modest(call: holdfast.Call) -> None:
         found[call.path] = call.resources
 
@@ -118,7 +118,7 @@ async def test_a_step_wins_over_the_plan_the_plan_over_the_tool_and_the_tool_ove
 
 
 async def test_what_a_tool_starts_by_itself_is_held_to_the_same(tmp_path: Path) -> None:
-    @holdfast.tool(effect="read", resources={"open_files": 33})
+    @holdfast.tool(effect="read", resources={"open_files": 33}, apart=False)
     async def count() -> str:
         process = await spawn(["sh", "-c", "ulimit -n"], cwd="/", env=dict(os.environ))
         try:

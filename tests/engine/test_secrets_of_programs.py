@@ -18,7 +18,7 @@ import holdfast
 from engine.kit import HURRY, engine_at, events, plan, result, settled, step, step_of, until
 from holdfast.core import events as ev
 from holdfast.tools.masks import masks
-from holdfast.tools.shell import OUTPUT_BYTES_MAX
+from holdfast.tools.output import OUTPUT_BYTES_MAX
 
 VALUE = "correct-horse-battery"
 SETTINGS = '[secrets]\nTOKEN = {env = "MY_TOKEN"}\n'

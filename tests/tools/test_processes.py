@@ -461,10 +461,11 @@ async def test_pipes_are_let_go_of_once_whenever_the_other_side_went(turns: int,
 
 async def test_if_keeper_and_warden_are_killed_at_once_the_system_ends_the_command(tmp_path: Path) -> None:
     process = await spawn(["sleep", "60"], cwd=tmp_path, env=os.environ)
-    warden = parent_of(process.pid)
-    os.kill(keeper_pid(), signal.SIGSTOP)  # so that neither can do anything for the other
+    warden, keeper_process = parent_of(process.pid), keeper_pid()
+    assert keeper_process is not None
+    os.kill(keeper_process, signal.SIGSTOP)  # so that neither can do anything for the other
     os.kill(warden, signal.SIGKILL)
-    os.kill(keeper_pid(), signal.SIGKILL)
+    os.kill(keeper_process, signal.SIGKILL)
     with pytest.raises(ProcessLost):
         await process.wait()
     await asyncio.to_thread(wait_until_gone, [process.pid])

@@ -78,7 +78,7 @@ async def _test(
             print(f"calls {name} with {value(shown)}")
             if estimate is not None:
                 print(f"takes about {duration(estimate)}, {_BY_WHOM[by]}")
-        outcome = await _call(tool, validated, settings)
+        outcome = await _call(tool, filled, validated, settings)
     finally:
         await registry.close()
     given = {"tool": name, "arguments": json.loads(_encoded(shown))}
@@ -123,24 +123,32 @@ def _ask(tool: Tool[..., Any], meant: str) -> None:
         raise Refused(f"{tool.name} was not called")
 
 
-async def _call(tool: Tool[..., Any], validated: dict[str, Any], settings: Settings) -> dict[str, Any]:
+async def _call(
+    tool: Tool[..., Any], given: dict[str, Any], validated: dict[str, Any], settings: Settings
+) -> dict[str, Any]:
     import asyncio
+    import dataclasses
 
     from holdfast.core.failure import describe
+    from holdfast.core.plan_resources import resources_of
     from holdfast.core.policy import STEP_TIMEOUT_S
+    from holdfast.core.resources import Resources
+    from holdfast.tools.apart import run_apart
     from holdfast.tools.bugs import place_of_bug
     from holdfast.tools.call import Call
     from holdfast.tools.listening import cover, listening
     from holdfast.tools.masks import masks
 
     call = Call("", "test", 1, f"test:{uuid.uuid4()}", settings.root, host=_Aloud())
+    call.resources = (tool.resources or Resources()).over(resources_of(dataclasses.asdict(settings.resources)))
+    called = run_apart(tool, given, call) if tool.apart else tool.invoke(validated, call)
     began = time.monotonic()
     output, failure = None, None
     try:
         with listening():
             cover()
             async with asyncio.timeout(tool.timeout_s or STEP_TIMEOUT_S):
-                output = json.loads(masks.json(tool.output(await tool.invoke(validated, call))))
+                output = json.loads(masks.json(tool.output(await called)))
     except Exception as error:
         described = masks.failure(describe(error))
         failure = {

@@ -29,7 +29,8 @@ Exception
         ├── ResourceShort         memory, disk
         ├── NotPermitted          credentials or rights
         ├── Misconfigured         a setting, file or program is missing
-        └── InvalidCall           the arguments make no sense to the tool
+        ├── InvalidCall           the arguments make no sense to the tool
+        └── RaisedApart           whatever a tool raised in a process of its own
 """
 
 from __future__ import annotations
@@ -230,3 +231,15 @@ class InvalidCall(ToolError):
 
     category: Category = "logic"
     without_effect = True
+
+
+class RaisedApart(ToolError):
+    """The tool raised something in a process of its own: all that is known of it here is its description."""
+
+    def __init__(self, failure: Failure, trace: str = "") -> None:
+        self.failure = failure
+        self.category = failure.category
+        self.trace = trace
+        super().__init__(
+            failure.message, without_effect=failure.happened == "nothing", retry_after_s=failure.retry_after_s
+        )

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.core.causes import category_of, is_open, never_reached
-from holdfast.core.errors import StepFailed, ToolError
+from holdfast.core.errors import RaisedApart, StepFailed, ToolError
 from holdfast.core.policy import (
     RATE_LIMIT_WAIT_S,
     RATE_LIMIT_WAITS_MAX,
@@ -87,7 +87,7 @@ def describe(error: BaseException, handled: BaseException | None = None) -> Fail
     message = message.encode("utf-8", "replace").decode()  # file names may hold what JSON cannot
     if len(message) > MESSAGE_CHARS_MAX:
         message = message[:MESSAGE_CHARS_MAX] + "…"
-    if isinstance(error, StepFailed):
+    if isinstance(error, StepFailed | RaisedApart):
         return error.failure
     if isinstance(error, ToolError):
         known: Happened = "unknown" if error.category in ("transient", "timeout") else "known"

@@ -176,19 +176,17 @@ class Doing:
         doubts: tuple[DoubtPolicy, ...] = get_args(DoubtPolicy)
         on_errors: tuple[OnError, ...] = get_args(OnError)
         on_error: OnError | None = fields.choice("on_error", on_errors)
+        own = read_resources(fields)
         return StepPolicy(
             effect=fields.choice("effect", effects),
             timeout_s=self._timeout(fields),
             retry=self._retry(fields),
             in_doubt=fields.choice("in_doubt", doubts),
             cache_s=self._cache(fields),
-            resources=self._resources_of(fields),
+            resources=own.over(self._resources) if own is not None else self._resources,
+            resources_from_plan=own is None and self._resources is not None,
             on_error=on_error or "ask",
         )
-
-    def _resources_of(self, fields: Fields) -> Resources | None:
-        own = read_resources(fields)
-        return own.over(self._resources) if own is not None else self._resources
 
     def _timeout(self, fields: Fields) -> float | None:
         seconds = fields.duration("timeout")

@@ -6,6 +6,7 @@ Nothing here is journaled; step.py decides what an outcome means.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -15,6 +16,7 @@ from holdfast.core.errors import ToolError, Transient
 from holdfast.core.policy import HOOK_TIMEOUT_S, STEP_TIMEOUT_S
 from holdfast.core.secrets import put_in
 from holdfast.engine.deaf import Ignored, leavable
+from holdfast.tools.apart import run_apart
 from holdfast.tools.call import Call, DidNotHappen, Happened
 from holdfast.tools.cut import NeverBegan, StillRunning
 from holdfast.tools.masks import masks
@@ -98,11 +100,10 @@ async def invoke(
     if call.secrets:
         given = await _with_secrets(run, given, call)
     validated = tool.validate(given)
+    called = run_apart(tool, given, call) if call.apart else tool.invoke(validated, call)
     idle_s = tool.idle_timeout_s
     if timeout_s is not None or idle_s is not None:
-        return _output(
-            tool, await _in_own_task(run, tool, validated, call, Patience(timeout_s or STEP_TIMEOUT_S, idle_s))
-        )
+        return _output(tool, await _in_own_task(run, tool, called, call, Patience(timeout_s or STEP_TIMEOUT_S, idle_s)))
     deadlines = run.services.deadlines
     before = deadlines.set(task, run.loop, STEP_TIMEOUT_S)
 
@@ -112,7 +113,7 @@ async def invoke(
         return _grace_s(run) if run.cause is not None else None
 
     try:
-        value = await leavable(tool.invoke(validated, call), grace_s)
+        value = await leavable(called, grace_s)
     except asyncio.CancelledError as error:
         if deadlines.clear(task, before) and task.uncancel() == 0:
             value = await _late(run, call, error, LATE_S, _too_long(tool, STEP_TIMEOUT_S))
@@ -157,9 +158,9 @@ def _output(tool: Tool[..., Any], value: Any) -> bytes:
 
 
 async def _in_own_task(
-    run: Driver, tool: Tool[..., Any], validated: dict[str, Any], call: Call, patience: Patience
+    run: Driver, tool: Tool[..., Any], called: Coroutine[Any, Any, Any], call: Call, patience: Patience
 ) -> Any:
-    inner = run.loop.create_task(tool.invoke(validated, call))
+    inner = run.loop.create_task(called)
     began = run.loop.time()
     try:
         over = await patience.wait(run.loop, inner, call)

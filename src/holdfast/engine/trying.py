@@ -16,7 +16,7 @@ from holdfast.core import events as ev
 from holdfast.core.errors import Suspended
 from holdfast.core.execution import Step
 from holdfast.core.failure import Failure, describe
-from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, Effect
+from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, Effect, StepPolicy
 from holdfast.core.resources import Usage
 from holdfast.engine.attempt import AnsweredLate, invoke
 from holdfast.engine.breaker import Breaker
@@ -80,6 +80,7 @@ async def _try(
         await _durable(work, number, started_at, tool)
     call_ = run.make_call(call.path, number, notes_for(tool, run.state.steps[call.path]))
     call_.resources = run.services.allowed(call.policy.resources, tool.resources)
+    call_.apart = tool.apart or _is_told_apart(tool, call.policy)
     call_.together = run.together
     if guard is not None:
         _hand_over(work, guard, call_)
@@ -112,6 +113,11 @@ async def _try(
         if call_.book is not None:
             run.voice.close(call_)
     _completed(work, tool, fallback, call_, output, started_at, int((run.loop_time() - began) * 1e6), breaker)
+
+
+def _is_told_apart(tool: Tool[..., Any], policy: StepPolicy) -> bool:
+    """By its step. A plan speaks of all its steps alike, and some keep something in this process."""
+    return policy.resources is not None and not policy.resources_from_plan and tool.can_run_apart
 
 
 def _hand_over(work: Work, guard: Guard, call_: Call) -> None:

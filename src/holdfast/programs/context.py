@@ -280,6 +280,7 @@ class _Code:
     """Plain code in the shape of a tool."""
 
     retry = approval = cache_s = timeout_s = idle_timeout_s = cost_micros = breaker = resources = None
+    apart = False
     in_doubt = "ask"
     version = "1"
     can_verify = can_reduce = can_refresh = False

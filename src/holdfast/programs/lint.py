@@ -12,7 +12,6 @@ from typing import Any, cast
 from holdfast.core.errors import InvalidCall, Problem
 from holdfast.core.expressions import references, split_template
 from holdfast.core.plan import Plan, PlanStep, walk
-from holdfast.core.resources import Resources
 from holdfast.core.suggest import did_you_mean, quoted
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Vault
@@ -28,9 +27,7 @@ def lint(document: Any, plan: Plan, registry: Registry) -> list[Problem]:
     """Every finding with its place, in the order of the document."""
     found = [Problem(f"inputs.{name}", "nothing uses this input") for name in _unused(document, plan)]
     for place, step in walk(plan):
-        found += [
-            Problem(f"{place}.{key}" if key else place, message) for key, message in _of_step(step, plan, registry)
-        ]
+        found += [Problem(f"{place}.{key}" if key else place, message) for key, message in _of_step(step, registry)]
     return found
 
 
@@ -51,7 +48,7 @@ def unmet(plan: Plan, registry: Registry, secrets: Vault | None = None) -> list[
     ]
 
 
-def _of_step(step: PlanStep, plan: Plan, registry: Registry) -> Iterator[tuple[str, str]]:
+def _of_step(step: PlanStep, registry: Registry) -> Iterator[tuple[str, str]]:
     if step.when is not None and not step.when.uses and _never(step):
         yield "when", "is always false, so this step never runs"
     if step.approval is not None and step.approval.expires_s == 0:
@@ -62,7 +59,7 @@ def _of_step(step: PlanStep, plan: Plan, registry: Registry) -> Iterator[tuple[s
         near = did_you_mean(step.tool, registry.names())
         yield "tool", f"no tool called {quoted(step.tool)}{near or ';'} this step will be left out"
         return
-    yield from _of_tool(step, registry.get(step.tool), plan.resources)
+    yield from _of_tool(step, registry.get(step.tool))
     given: Any = step.arguments.source
     if isinstance(given, dict):
         later = step.arguments.dynamic_keys
@@ -70,7 +67,7 @@ def _of_step(step: PlanStep, plan: Plan, registry: Registry) -> Iterator[tuple[s
         yield from ((f"with.{name}", message) for name, message in registry.suspect(step.tool, known))
 
 
-def _of_tool(step: PlanStep, tool: Tool[..., Any], of_plan: Resources | None) -> Iterator[tuple[str, str]]:
+def _of_tool(step: PlanStep, tool: Tool[..., Any]) -> Iterator[tuple[str, str]]:
     effect = step.policy.effect or tool.effect
     if step.policy.cache_s and effect != "read":
         yield "cache", f"only read steps are cached, and this one is {effect}"
@@ -79,7 +76,8 @@ def _of_tool(step: PlanStep, tool: Tool[..., Any], of_plan: Resources | None) ->
     if step.fallbacks and effect == "once":
         yield "fallback", _UNREACHED
     own = step.policy.resources
-    if own is not None and own != of_plan and tool.resources is None:
+    is_told = own is not None and not step.policy.resources_from_plan
+    if own is not None and is_told and tool.resources is None and not (tool.apart or tool.can_run_apart):
         yield "resources", f"{tool.name} runs in the engine's process and is held to none of {own.named()}"
     if step.policy.in_doubt is not None and effect != "once":
         yield "in_doubt", f"only once steps can be in doubt, and this one is {effect}"

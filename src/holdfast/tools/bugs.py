@@ -9,7 +9,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-from holdfast.core.errors import HoldfastError, ToolError
+from holdfast.core.errors import HoldfastError, RaisedApart, ToolError
 
 FRAMES_MAX = 20  # the deepest
 TRACE_CHARS_MAX = 16_000
@@ -18,6 +18,8 @@ _NOT_THEIRS = (str(Path(__file__).parents[1]) + "/", sysconfig.get_path("stdlib"
 
 def place_of_bug(error: BaseException) -> str:
     """File and line of the deepest frame that is neither ours, nor Python's, nor an installed package's."""
+    if isinstance(error, RaisedApart):
+        return error.failure.place
     return "" if isinstance(error, ToolError | HoldfastError) else place_in_their_code(error)
 
 
@@ -30,6 +32,8 @@ def place_in_their_code(error: BaseException) -> str:
 
 def trace_of(error: BaseException) -> str:
     """As Python shows it, without our own frames above the tool."""
+    if isinstance(error, RaisedApart):
+        return error.trace
     inner = error.__traceback__
     while inner is not None and inner.tb_next is not None and _is_ours(inner.tb_frame.f_code.co_filename):
         inner = inner.tb_next

@@ -61,8 +61,8 @@ class Call:
     """One attempt of one step. `key` is the same for every attempt: hand it on as an idempotency key."""
 
     __slots__ = (
-        "_host", "_in_line", "_loop", "attempt", "book", "execution_id", "folder", "gate", "key", "may_be_cached",
-        "notes", "path", "resources", "secrets", "signs", "spent_micros", "together", "turn", "used",
+        "_host", "_in_line", "_loop", "apart", "attempt", "book", "execution_id", "folder", "gate", "key",
+        "may_be_cached", "notes", "path", "resources", "secrets", "signs", "spent_micros", "together", "turn", "used",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
@@ -84,7 +84,8 @@ class Call:
         self.secrets: tuple[str, ...] = ()  # that its arguments refer to
         self.spent_micros: int | None = None  # what it has said so far; None: nothing
         self.book: Logbook | None = None  # made with its first words
-        self.resources = DEFAULTS  # what the commands it starts may use
+        self.apart = False  # whether the tool is called in a process of its own
+        self.resources = DEFAULTS  # what that process, or else the commands that the tool starts, may use
         self.together: Together | None = None  # what they may use along with all others of the execution
         self.used: Usage | None = None  # what they used so far, as far as it was measured
         self.turn: Turn | None = None  # that was taken for it before it began

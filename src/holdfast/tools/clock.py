@@ -12,7 +12,7 @@ from holdfast.tools.adapter import Adapter
 from holdfast.tools.tool import Tool, tool
 
 
-@tool(name="time.sleep", effect="read", breaker=False)
+@tool(name="time.sleep", effect="read", breaker=False, apart=False)
 async def sleep(seconds: float) -> None:
     """Do nothing for some seconds."""
     if not math.isfinite(seconds) or seconds < 0:

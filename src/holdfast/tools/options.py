@@ -38,7 +38,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     requires: tuple[str, ...] = ()
     description: str = ""
     cost_micros: int | None = None  # of one call, at most; None: it costs nothing
-    resources: Resources | None = None  # of the commands that it starts
+    resources: Resources | None = None  # of its process, or only of the commands that it starts
+    apart: bool | None = None  # in a process of its own; None: if it declares resources, or its step does
     idle_timeout_s: float | None = None
     concurrency: int | None = None  # calls at once in one process
     rate: Rate | None = None

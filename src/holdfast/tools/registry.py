@@ -24,6 +24,7 @@ from holdfast.core.errors import NotFound, SettingsInvalid, UsageError
 from holdfast.core.suggest import did_you_mean
 from holdfast.tools.adapter import Adapter, HealthCheck
 from holdfast.tools.bugs import place_in_their_code
+from holdfast.tools.home import misplaced
 from holdfast.tools.options import place_of
 from holdfast.tools.tool import Tool
 from holdfast.tools.wording import Mistake
@@ -159,6 +160,8 @@ class Registry:
             raise SettingsInvalid(
                 f'tool {tool.name} at {tool.place}: in_doubt="verify" needs a check; declare one with @….verify'
             )
+        if tool.apart and not tool.can_run_apart:
+            raise SettingsInvalid(misplaced(tool))
         _ = tool.signature  # annotations that cannot be read are reported now, not when the first step runs
         self._tools[tool.name] = tool
 

@@ -48,19 +48,35 @@ def failure_of(
     if end.code == 0 and not end.over and not met_file_limit:
         return None
     last = _last_lines(stderr or stdout)
+    short = beyond_limit(argv, end, limits, together, last, met_file_limit=met_file_limit)
+    if short is not None:
+        return short
+    what = f"exit code {end.code}" if end.code > 0 else f"killed by {signal.Signals(-end.code).name}"
+    return ToolError(f"{what} from: {shown(argv)}" + (f"\n{last}" if last else "") + memory_hint(limits, last))
+
+
+def beyond_limit(
+    argv: Sequence[str],
+    end: Exit,
+    limits: Resources,
+    together: Together | None,
+    last: str,
+    *,
+    met_file_limit: bool = False,
+) -> ResourceShort | None:
+    """The limit that ended it, or that it met, if there is one; `last` is what it said last."""
     if together is not None and end.over.startswith(PREFIX):
         return ResourceShort(_shared_text(argv, end, together.limits) + (f"\n{last}" if last else ""))
     over = end.over or ("disk" if met_file_limit else _over(end, limits, last))
-    if over:
-        used: Any = {"memory": end.rss_bytes, "cpu": end.cpu_s, "processes": end.processes, "disk": end.disk_bytes}
-        known = used[over] if end.over or over == "memory" else None
-        text = over_text(argv, over, limits, known, ended=end.code < 0)
-        return ResourceShort(text + (f"\n{last}" if last else ""))
-    what = f"exit code {end.code}" if end.code > 0 else f"killed by {signal.Signals(-end.code).name}"
-    return ToolError(f"{what} from: {shown(argv)}" + (f"\n{last}" if last else "") + _memory_hint(limits, last))
+    if not over:
+        return None
+    used: Any = {"memory": end.rss_bytes, "cpu": end.cpu_s, "processes": end.processes, "disk": end.disk_bytes}
+    known = used[over] if end.over or over == "memory" else None
+    text = over_text(argv, over, limits, known, ended=end.code < 0)
+    return ResourceShort(text + (f"\n{last}" if last else ""))
 
 
-def _memory_hint(limits: Resources, last: str) -> str:
+def memory_hint(limits: Resources, last: str) -> str:
     """What asks for far too much at once is refused it and never has it, so no use of memory shows why it failed."""
     if limits.memory_bytes is None or not any(words in last for words in _NO_MEMORY):
         return ""

@@ -23,6 +23,7 @@ from holdfast.core.policy import Approval, Breaker, DoubtPolicy, Effect, Retry
 from holdfast.core.resources import Resources
 from holdfast.tools.call import Call, HeldBack, running_call
 from holdfast.tools.classes import EXECUTE, Executes, parts_of
+from holdfast.tools.home import home_of, homeless
 from holdfast.tools.hooks import HOOKS, AboutHook, HealthHook, Hook, Hooked, JudgeHook, OutputInvalid, UndoHook
 from holdfast.tools.options import Options, place_of, read_options, resolve_hints
 from holdfast.tools.pace import Turns
@@ -38,7 +39,7 @@ R = TypeVar("R")
 class Tool(Hooked, Generic[P, R]):
     """A function Holdfast can call as a step. Called directly, it is still that function."""
 
-    def __init__(self, function: Callable[P, R], options: Options) -> None:
+    def __init__(self, function: Callable[P, R], options: Options, made_of: Any = None) -> None:
         super().__init__()
         self.function = function
         self.name = options.name
@@ -61,6 +62,11 @@ class Tool(Hooked, Generic[P, R]):
         self.turns: Callable[[Mapping[str, Any]], Turns] | None = None  # what a call waits for, by its arguments
         self.is_async = inspect.iscoroutinefunction(function)
         self.place = place_of(function)
+        # Where another process finds it. Whether it does run there is said by the tool or, if None, by its step.
+        self.home = home_of(function if made_of is None else made_of)
+        self.apart = options.apart if options.apart is not None or options.resources is None else True
+        if self.apart and self.home is None:
+            raise UsageError(homeless(self, function if made_of is None else made_of))
         self._hints = resolve_hints(function)
         functools.update_wrapper(self, function, updated=())
 
@@ -167,6 +173,12 @@ class Tool(Hooked, Generic[P, R]):
 
     # ---- running
 
+    @property
+    def can_run_apart(self) -> bool:
+        """Whether a process of its own would find this very tool, or its function."""
+        found = self.home.thing() if self.home is not None and self.apart is not False else None
+        return found is not None and (found is self or found is self.function)
+
     async def invoke(self, arguments: dict[str, Any], call: Call) -> Any:
         """Call the function with validated arguments; a `def` runs in a thread."""
         signature = self.signature
@@ -219,6 +231,7 @@ def tool(
     cache: float | str | None = None,
     cost: float | None = None,
     resources: Resources | Mapping[str, Any] | None = None,
+    apart: bool | None = None,
     idle_timeout: float | str | None = None,
     concurrency: int | None = None,
     rate: str | None = None,
@@ -253,7 +266,7 @@ def _make(made_of: Any, declared: dict[str, Any]) -> Tool[..., Any]:
         function, name, description, own = parts_of(made_of)
         given = {"name": name, "description": description or None, **given}
         hooks = {**own, **hooks}
-    made: Tool[..., Any] = Tool(function, read_options(function, given))
+    made: Tool[..., Any] = Tool(function, read_options(function, given), made_of)
     for kind, hook in hooks.items():
         made.declare(kind, hook)
     return made

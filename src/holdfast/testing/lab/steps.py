@@ -25,6 +25,8 @@ Invoke = Callable[[AnyTool, dict[str, Any], Call], Awaitable[Any]]
 class StandIn:
     """Looks like its tool in every way, but its calls are answered by somebody else."""
 
+    apart = False  # whoever answers is here
+
     def __init__(self, tool: AnyTool, invoke: Invoke) -> None:
         self._tool = tool
         self._invoke = invoke

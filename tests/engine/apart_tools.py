@@ -1,0 +1,86 @@
+"""Tools that run in processes of their own; at the top of a module, where those find them."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import holdfast
+
+
+class Answer(msgspec.Struct):
+    day: datetime.date
+    count: int
+
+
+@holdfast.tool(effect="read", resources={"memory": "150MB"})
+def hog() -> int:
+    held = [b"%d" % number * 10**6 for number in range(800)]
+    time.sleep(60)
+    return len(held)
+
+
+@holdfast.tool(effect="read")
+def plain(what: str, folder: str) -> int:
+    match what:
+        case "memory":
+            held = [b"%d" % number * 10**6 for number in range(800)]
+            time.sleep(60)
+            return len(held)
+        case "cpu":
+            while time.process_time() < 60:
+                pass
+        case "processes":
+            for _ in range(8):
+                os.fork()
+            time.sleep(60)
+        case "open_files":
+            return len([open(os.devnull) for _ in range(3000)])
+        case "disk":
+            Path(folder, "big").write_bytes(b"x" * 10**8)
+        case _:
+            pass
+    return os.getpid()
+
+
+@holdfast.tool(effect="read", apart=True)
+def typed(day: datetime.date, count: int = 1) -> Answer:
+    return Answer(day + datetime.timedelta(days=1), count)
+
+
+@holdfast.tool(effect="idempotent", apart=True)
+async def talking(token: str, call: holdfast.Call) -> list[Any]:
+    await call.note({"seen": call.attempt})
+    holdfast.current_call().say("said")
+    call.progress(50, "half")
+    call.spend(0.25)
+    print(f"printed {token}")
+    command = Path("/proc/self/cmdline").read_text()  # noqa: ASYNC240 -- there is nobody else here
+    return [call.path, call.attempt, token in command]
+
+
+@holdfast.tool(effect="read", apart=True)
+def failing(how: str) -> None:
+    match how:
+        case "busy":
+            raise holdfast.RateLimited("come back later", retry_after_s=7)
+        case "bug":
+            raise ZeroDivisionError("nothing to divide by")
+        case _:
+            os._exit(3)
+
+
+@holdfast.tool(effect="once", apart=True)
+def dying() -> None:
+    os._exit(3)
+
+
+@holdfast.tool(effect="read", apart=True)
+def waiting(folder: str) -> None:
+    Path(folder, "pid").write_text(str(os.getpid()))
+    time.sleep(60)
