@@ -84,3 +84,46 @@ def dying() -> None:
 def waiting(folder: str) -> None:
     Path(folder, "pid").write_text(str(os.getpid()))
     time.sleep(60)
+
+
+@holdfast.tool(effect="once", resources={"memory": "150MB"})
+def paying_hog(folder: str) -> int:
+    with Path(folder, "paid").open("a") as paid:
+        paid.write("paid\n")
+    return len([b"%d" % number * 10**6 for number in range(800)])
+
+
+@holdfast.tool(effect="idempotent", apart=True)
+def noting(call: holdfast.Call) -> Any:
+    if call.notes is None:
+        call.note({"page": 3})
+        call.progress(30, "three of ten")
+        os._exit(4)
+    return call.notes
+
+
+@holdfast.tool(effect="read", resources={"output": "100KB"})
+def loud() -> None:
+    while True:
+        print("x" * 1000)
+
+
+@holdfast.tool(effect="read", apart=True, timeout="1s")
+def slow(folder: str) -> None:
+    waiting.function(folder)
+
+
+@holdfast.tool(effect="read", apart=True)
+class Counter:
+    """Made anew in each process."""
+
+    def execute(self, upto: int) -> list[int]:
+        return [*range(upto), os.getpid()]
+
+
+class Scaled:
+    def __init__(self, factor: int) -> None:
+        self._factor = factor
+
+    def execute(self, value: int) -> int:
+        return value * self._factor

@@ -84,7 +84,7 @@ async def test_a_call_works_there_and_no_secret_is_in_its_command_line(tmp_path:
         run = await engine.start(plan(step("one", "talking", **given)))
         assert await result(run) == ["one", 1, False]
         done = await step_of(run, "one")
-        assert msgspec.json.decode(done.notes) == {"seen": 1}
+        assert msgspec.json.decode(done.notes or b"") == {"seen": 1}
         completed = next(event for event in await events(run) if isinstance(event, StepCompleted))
         assert (completed.spent_micros, completed.used is not None) == (250_000, True)
         store = run._engine.services.store

@@ -1,0 +1,54 @@
+"""Tools in processes of their own, from the command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.workshop import Workshop, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+TOOLS = """
+import os, pathlib, sys, time, holdfast
+
+@holdfast.tool(effect="read", apart=True)
+def waits() -> None:
+    pathlib.Path("pid").write_text(str(os.getpid()))
+    time.sleep(600)
+
+@holdfast.tool(effect="read", apart=True)
+def where() -> str:
+    return os.path.basename(sys.argv[0])
+"""
+WHERE = "name: where\noutput: ${{ steps.a.output }}\nsteps: [{id: a, tool: where, on_error: fail}]\n"
+
+
+def test_a_killed_engine_leaves_no_process_of_a_tool(shop: Workshop) -> None:
+    shop.write("tools.py", TOOLS)
+    shop.write("wait.yaml", "name: wait\nsteps: [{id: a, tool: waits}]\n")
+    process = shop.start("run", "wait.yaml")
+    pid_file = shop.folder / "pid"
+    wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()), "the tool's process")
+    shop.kill(process)
+    wait_until(lambda: not Path(f"/proc/{pid_file.read_text()}").exists(), "the end of the tool's process")
+
+
+def test_a_module_that_cannot_be_loaded_there_is_explained(shop: Workshop) -> None:
+    breaks = (
+        "import os\nif os.environ.get('HOLDFAST_TEST_ENGINE') != str(os.getpid()):\n    import not_installed_here\n"
+    )
+    own = "import os\nos.environ.setdefault('HOLDFAST_TEST_ENGINE', str(os.getpid()))\n"
+    shop.write("tools.py", own + breaks + TOOLS)
+    shop.write("where.yaml", WHERE)
+    told = shop.run("run", "where.yaml", code=1)
+    assert "tools.py cannot be loaded in the tool's own process" in told.out + told.err
+    assert "No module named 'not_installed_here'" in told.out + told.err
+
+
+@pytest.mark.parametrize("arguments", [["run", "where.yaml"], ["tools", "test", "where"]])
+def test_a_tool_and_a_trial_of_it_run_in_a_process_of_their_own(shop: Workshop, arguments: list[str]) -> None:
+    shop.write("tools.py", TOOLS)
+    shop.write("where.yaml", WHERE)
+    assert "apart_main.py" in shop.run(*arguments).out
