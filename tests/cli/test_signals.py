@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from cli.workshop import Workshop
 
 
@@ -96,3 +98,19 @@ def test_a_once_step_cut_off_is_in_doubt_until_a_person_resolves_it(shop: Worksh
     *_, last = shop.run("resume", "@last", "--json").lines
     assert (last["status"], last["output"]) == ("completed", "paid")
     assert shop.log() == ["pay begun"]
+
+
+@pytest.mark.parametrize(("waits", "told"), [("1h", 1), ("20ms", 0)])
+def test_who_stays_for_long_is_told_once_how_to_leave(shop: Workshop, waits: str, told: int) -> None:
+    shop.write("later.yaml", f"name: later\nsteps: [{{id: a, wait: {waits}}}, {{id: b, wait: 20ms}}]\n")
+    process = shop.start("run", "later.yaml")
+    if told:
+        shop.wait_for_status("waiting")
+        process.send_signal(signal.SIGINT)
+    out = shop.finish(process, 130 if told else 0).out
+    identity = shop.newest()["id"]
+    hint = (
+        "this command stays until then; Ctrl-C loses nothing, and it goes on in the background with: "
+        f"holdfast resume {identity} --detach\n"
+    )
+    assert out.count(hint) == told

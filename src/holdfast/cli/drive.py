@@ -19,6 +19,7 @@ from holdfast.cli.signals import Signals
 from holdfast.cli.stepping import Turnstile
 from holdfast.cli.views import Audience, View
 from holdfast.core.errors import Refused, StoreCorrupted
+from holdfast.core.events import TaskWaiting
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.engine import Engine
@@ -31,8 +32,10 @@ _RESULT_KEYS = (
     "id", "name", "kind", "title", "status", "output", "error", "failed_step", "failure", "waiting_for", "steps_ended",
     "steps_total", "created_at", "started_at", "ended_at",
 )  # fmt: skip
+STAYS_FOR = ("timer", "event", "quota")
 LOOK_S = 0.5  # how often to look again when nothing was announced
 CATCH_UP_S = 5.0  # how long the last events may take to be shown
+LONG_US = 60_000_000  # who waits for longer is told how to leave
 
 
 class Foreground:
@@ -62,6 +65,7 @@ class Foreground:
         self._floor = asyncio.Lock()  # whoever speaks: events are not shown in the middle of a question
         self._stays = stays
         self._shown = 0
+        self._knows_how_to_leave = follows or stays
         self._signals = Signals(self._view.rest)
 
     async def drive(self, since: int = 0) -> int:
@@ -198,8 +202,22 @@ class Foreground:
             whole = await watched.whole(self._engine.services.store)
             async with self._floor:
                 self._view.show(whole)
+                if isinstance(whole.event, TaskWaiting):
+                    self._say_how_to_leave(whole.event)
             if watched.seq is not None:
                 self._shown = watched.seq
+
+    def _say_how_to_leave(self, waiting: TaskWaiting) -> None:
+        """Once, if nobody but time or somebody outside can move it for long: this process stays until then."""
+        until = [reason.due_at for reason in waiting.reasons if reason.kind in STAYS_FOR]
+        soonest = min((due_at for due_at in until if due_at is not None), default=None)
+        is_long = soonest is None or soonest > self._engine.services.clock.now_us() + LONG_US
+        if not self._knows_how_to_leave and until and len(until) == len(waiting.reasons) and is_long:
+            self._knows_how_to_leave = True
+            self._view.note(
+                "this command stays until then; Ctrl-C loses nothing, and it goes on in the background with: "
+                f"holdfast resume {self._run.id} --detach"
+            )
 
     async def _catch_up(self, watcher: asyncio.Task[None] | None) -> None:
         """Everything durable is shown before the last word."""
