@@ -20,6 +20,7 @@ def waits() -> None:
 
 @holdfast.tool(effect="read", apart=True)
 def where() -> str:
+    print("printed there")
     return os.path.basename(sys.argv[0])
 """
 WHERE = "name: where\noutput: ${{ steps.a.output }}\nsteps: [{id: a, tool: where, on_error: fail}]\n"
@@ -51,4 +52,6 @@ def test_a_module_that_cannot_be_loaded_there_is_explained(shop: Workshop) -> No
 def test_a_tool_and_a_trial_of_it_run_in_a_process_of_their_own(shop: Workshop, arguments: list[str]) -> None:
     shop.write("tools.py", TOOLS)
     shop.write("where.yaml", WHERE)
-    assert "apart_main.py" in shop.run(*arguments).out
+    told = shop.run(*arguments).out
+    assert "apart_main.py" in told
+    assert "printed there" in told.splitlines()

@@ -114,12 +114,13 @@ name: limits
 resources: {processes: 9}
 steps:
   - {id: plain, tool: work.do}
-  - {id: limited, tool: work.do, resources: {memory: 64MB, open_files: 99}}
+  - {id: apart, tool: work.do, resources: {memory: 64MB}}
+  - {id: limited, tool: time.sleep, with: {seconds: 0}, resources: {memory: 64MB, open_files: 99}}
   - {id: command, tool: shell.run, with: {command: "true"}, resources: {memory: 64MB}}
 """
     shop.write("limits.yaml", plan)
     assert shop.run("check", "limits.yaml").out.splitlines() == [
-        "limits.yaml:5: warning: steps[1].resources: work.do runs in the engine's process and is held to none of "
+        "limits.yaml:6: warning: steps[2].resources: time.sleep runs in the engine's process and is held to none of "
         "memory, processes, open_files",
         "1 plan: 0 mistakes, 1 warning",
     ]

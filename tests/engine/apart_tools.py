@@ -71,6 +71,8 @@ def failing(how: str) -> None:
             raise holdfast.RateLimited("come back later", retry_after_s=7)
         case "bug":
             raise ZeroDivisionError("nothing to divide by")
+        case "deaf":
+            os.closerange(0, 60)
         case _:
             os._exit(3)
 

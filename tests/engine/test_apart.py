@@ -30,7 +30,7 @@ async def test_a_memory_hog_is_ended_and_its_neighbour_completes(tmp_path: Path)
         assert hog.failure is not None
         assert hog.failure.category == "resource"
         assert (
-            "150 MB are allowed, so it was ended: hog;\nif it needs more, raise resources.memory" in hog.failure.message
+            "150 MB are allowed, so it was ended: hog; if it needs more, raise resources.memory" in hog.failure.message
         )
         assert hog.used is not None
         assert (hog.used.memory_bytes or 0) > 150 * 10**6
@@ -56,7 +56,7 @@ async def test_a_step_that_says_resources_holds_a_plain_tool_to_them(tmp_path: P
         failed = await step_of(run, "attack")
         assert failed.failure is not None
         assert failed.failure.category == "resource"
-        assert f"raise resources.{what} of the step, the plan or the settings" in failed.failure.message
+        assert f"raise resources.{what} of the step, the plan or the tool" in failed.failure.message
 
 
 async def test_resources_of_a_plan_leave_a_tool_where_it_is(tmp_path: Path) -> None:
@@ -98,6 +98,7 @@ async def test_a_call_works_there_and_no_secret_is_in_its_command_line(tmp_path:
     ("how", "category", "error", "message"),
     [
         ("bug", "logic", "ZeroDivisionError", "nothing to divide by"),
+        ("deaf", "tool", "", "the process of failing ended before it had answered (exit code 1); how far it came is"),
         (
             "die",
             "tool",

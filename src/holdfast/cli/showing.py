@@ -177,7 +177,7 @@ def _because(step: Wired) -> str:
         place = f" (at {step['failure']['place']})" if step["failure"]["place"] else ""
         what, _, said = str(step["failure"]["message"]).partition("\n")  # a command's failure, and what it printed
         return f"{lived_with}: {value(what)}{place}" + (f"; it said: {value(said)}" if said.strip() else "")
-    return f": {step['reason']}" if step["reason"] and step["status"] in ("skipped", "in_doubt") else ""
+    return f": {value(step['reason'])}" if step["reason"] and step["status"] in ("skipped", "in_doubt") else ""
 
 
 def _next_command(shown: Wired) -> str:

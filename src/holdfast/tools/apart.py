@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -24,9 +25,10 @@ from holdfast.core.resources import DEFAULTS, Resources, Usage
 from holdfast.tools import apart_main
 from holdfast.tools.call import Call, HeldBack, running_call
 from holdfast.tools.cut import NeverBegan
+from holdfast.tools.listening import echo, let_go
 from holdfast.tools.output import Output
 from holdfast.tools.processes import Exit, Process, spawn
-from holdfast.tools.shell_failure import beyond_limit, memory_hint, over_text
+from holdfast.tools.shell_failure import TOOL, beyond_limit, memory_hint, over_text
 from holdfast.tools.tool import Tool
 
 KILL_GRACE_S = 0.5  # for an `async def` to tidy up; less than the engine waits for a tool that it has cancelled
@@ -41,14 +43,13 @@ async def run_apart(tool: Tool[..., Any], given: dict[str, Any], call: Call) -> 
         raise HeldBack
     process, line = await _start(call)
     limits = call.resources.over(DEFAULTS)
-    output = Output(call, process, limits.output_bytes or 0, "text")
+    output = Output(call, process, limits.output_bytes or 0, "text", partial(echo, call))
     ending = asyncio.ensure_future(output.read_all())
     talk = asyncio.ensure_future(_talk(line, _order(tool, given, call), call))
     try:
         await asyncio.wait({ending, talk}, return_when=asyncio.FIRST_COMPLETED)
-        goes_on = not ending.done() and talk.result() is None  # it has closed its line, and may still do its work
-        await asyncio.wait({ending, talk}, timeout=None if goes_on else FAREWELL_S)
-        process.send_signal(signal.SIGKILL)  # it has answered: whatever still runs there is nobody's
+        await asyncio.wait({ending, talk}, timeout=FAREWELL_S)
+        process.send_signal(signal.SIGKILL)  # it has answered, or closed its line and never will
         end = cast("Exit", await ending)
         said = talk.result() if talk.done() else None
     except asyncio.CancelledError:
@@ -60,13 +61,15 @@ async def run_apart(tool: Tool[..., Any], given: dict[str, Any], call: Call) -> 
         for task in (ending, talk):
             task.cancel()
         await asyncio.gather(ending, talk, return_exceptions=True)
+        with contextlib.suppress(OSError, ValueError):  # whoever read what is printed is gone
+            let_go(call)
         call.use(Usage(output_bytes=output.bytes_seen))
     if said is not None and said["do"] == "returned":
         return said["output"]
     if said is not None and said["do"] == "cancelled":
         raise asyncio.CancelledError
     if output.is_over:
-        raise ResourceShort(over_text([tool.name], "output", limits))
+        raise ResourceShort(over_text([tool.name], "output", limits, last_word=TOOL))
     raise _failure(tool.name, said, end, limits, call, output.stderr.text())
 
 
@@ -147,7 +150,8 @@ def _failure(
     failure = msgspec.convert(said["failure"], Failure) if said is not None else None
     is_meant = said is not None and said["meant"]
     if not is_meant:
-        short = beyond_limit([name], end, limits, call.together, failure.message if failure is not None else "")
+        said_last = failure.message if failure is not None else ""
+        short = beyond_limit([name], end, limits, call.together, said_last, last_word=TOOL)
         if short is not None:  # cut off in the middle: what it had done by then, nobody knows
             return RaisedApart(msgspec.structs.replace(describe(short), happened="unknown"))
     if failure is None or said is None:

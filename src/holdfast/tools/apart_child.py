@@ -6,6 +6,7 @@ Whatever the call says travels over one line to the engine (apart.py), which kee
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import json
 import logging
@@ -25,7 +26,7 @@ from holdfast.core.failure import describe
 from holdfast.core.resources import Resources, Usage
 from holdfast.tools import values
 from holdfast.tools.bugs import place_of_bug, trace_of
-from holdfast.tools.call import Call
+from holdfast.tools.call import Call, running_call
 from holdfast.tools.home import Home
 from holdfast.tools.listening import listening
 from holdfast.tools.pace import Gate, Turn, Turns
@@ -125,7 +126,9 @@ def answer(engine: socket.socket, words: IO[bytes], order: dict[str, Any]) -> in
     try:
         found = _found(msgspec.convert(order["home"], Home), order["tool"])
         call = CallApart(line, order["call"])
-        output = asyncio.run(_called(found, order["arguments"], call))
+        with listening():
+            value = _called(found, found.signature.validate(order["arguments"]), call)
+        output = values.encode(value, f"the output of {found.name}")
     except asyncio.CancelledError:
         if _was_told_to_end:
             return CUT
@@ -148,7 +151,21 @@ def _found(home: Home, name: str) -> Tool[..., Any]:
     return cast("Tool[..., Any]", thing) if isinstance(thing, Tool) else tool(name=name, apart=False)(thing)
 
 
-async def _called(found: Tool[..., Any], arguments: dict[str, Any], call: Call) -> bytes:
+def _called(found: Tool[..., Any], arguments: dict[str, Any], call: Call) -> Any:
+    """A `def` is called right here, in the main thread: there is nobody whom it could hold up."""
+    if found.is_async:
+        return asyncio.run(_on_a_loop(found, arguments, call))
+    running_call.set(call)
+    args, kwargs = found.placed(arguments, call)
+    value = found.function(*args, **kwargs)
+    return asyncio.run(_finished(value)) if inspect.isawaitable(value) else value
+
+
+async def _finished(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+async def _on_a_loop(found: Tool[..., Any], arguments: dict[str, Any], call: Call) -> Any:
     here = asyncio.current_task()
     assert here is not None
 
@@ -157,6 +174,4 @@ async def _called(found: Tool[..., Any], arguments: dict[str, Any], call: Call) 
         here.cancel()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
-    with listening():
-        value = await found.invoke(found.signature.validate(arguments), call)
-    return values.encode(value, f"the output of {found.name}")
+    return await found.invoke(arguments, call)

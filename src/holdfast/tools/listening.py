@@ -83,6 +83,12 @@ class Ear:
     def hear(self, call: Call, text: str) -> None:
         call.hear(self._name, text)
 
+    def echo(self, call: Call, text: str) -> None:
+        """Of what was heard elsewhere."""
+        self._pass_on(call, self._pieces.masked(call, text))
+        with _not_the_tools_affair():
+            self.target(call).flush()
+
     def _pass_on(self, call: Call | None, text: str) -> None:
         if text:
             _passing.is_so = True
@@ -207,6 +213,14 @@ def keep_stdout_for_answers() -> None:
     """For a command whose stdout is read by a program: what tools print there goes to stderr from now on."""
     global _is_for_answers  # noqa: PLW0603 -- there is one stdout in a process
     _is_for_answers = True
+
+
+def echo(call: Call, name: str, text: str) -> None:
+    """What was printed in the call's own process, to where it would stand if it had been printed here."""
+    cover()
+    stream = getattr(sys, name)
+    if stream is not None:
+        stream.echo(call, text)
 
 
 def let_go(call: Call) -> None:

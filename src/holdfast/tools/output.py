@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
+from collections.abc import Callable
 from typing import Any, Literal
 
 from holdfast.core.errors import ToolError
@@ -17,14 +18,18 @@ OUTPUT_BYTES_MAX = 1024 * 1024  # of each stream is kept; what comes after is re
 PIECE_BYTES = 64 * 1024
 
 Encoding = Literal["text", "base64"]
+Echo = Callable[[str, str], None]
 
 
 class Output:
     """Both streams of a command, which together may print only so much."""
 
-    def __init__(self, call: Call, process: Process, bytes_max: int, encoding: Encoding) -> None:
+    def __init__(
+        self, call: Call, process: Process, bytes_max: int, encoding: Encoding, echo: Echo = lambda stream, text: None
+    ) -> None:
         self.stdout = Capture(self, call, "stdout", encoding)
         self.stderr = Capture(self, call, "stderr", "text")
+        self.echo = echo  # is told the same as the call
         self.bytes_seen = 0
         self.is_over = False
         self._process = process
@@ -69,6 +74,7 @@ class Capture:
                 self._show(piece[:room])
         if self._last != "\n":
             self._call.hear(self._stream, "\n")
+            self._output.echo(self._stream, "\n")
         if self.truncated:
             more = f"({self._missed:,} bytes came after this, of which nothing is kept)\n"
             self._call.hear(self._stream, more)
@@ -108,4 +114,5 @@ class Capture:
             self._call.hear(self._stream, "(what follows is no text, and is not shown)\n")
         if self._is_shown and (text := self._decoder.decode(piece)):
             self._call.hear(self._stream, text)
+            self._output.echo(self._stream, text)
             self._last = text[-1]

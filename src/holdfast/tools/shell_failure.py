@@ -21,6 +21,7 @@ from holdfast.tools.together import Together
 ERROR_LINES_SHOWN = 5
 ERROR_CHARS_SHOWN = 1000
 COMMAND_CHARS_SHOWN = 200
+SETTINGS, TOOL = "the settings", "the tool"
 
 _OF_SIGNAL = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "disk"}  # by which the system itself ends whoever is over a limit
 _OF_TEXT = {errno.EMFILE: "open_files", errno.EFBIG: "disk"}  # which it tells a program, that tells it to people
@@ -63,6 +64,7 @@ def beyond_limit(
     last: str,
     *,
     met_file_limit: bool = False,
+    last_word: str = SETTINGS,
 ) -> ResourceShort | None:
     """The limit that ended it, or that it met, if there is one; `last` is what it said last."""
     if together is not None and end.over.startswith(PREFIX):
@@ -72,7 +74,7 @@ def beyond_limit(
         return None
     used: Any = {"memory": end.rss_bytes, "cpu": end.cpu_s, "processes": end.processes, "disk": end.disk_bytes}
     known = used[over] if end.over or over == "memory" else None
-    text = over_text(argv, over, limits, known, ended=end.code < 0)
+    text = over_text(argv, over, limits, known, ended=end.code < 0, last_word=last_word)
     return ResourceShort(text + (f"\n{last}" if last else ""))
 
 
@@ -93,8 +95,14 @@ def _over(end: Exit, limits: Resources, last: str) -> str:
     return next((name for code, name in _OF_TEXT.items() if os.strerror(code) in last), "")
 
 
-def over_text(argv: Sequence[str], over: str, limits: Resources, used: Any = None, *, ended: bool = True) -> str:
-    """`ended`: by us or the system, and not by itself before anybody looked."""
+def over_text(
+    argv: Sequence[str], over: str, limits: Resources, used: Any = None, *, ended: bool = True,
+    last_word: str = SETTINGS,
+) -> str:  # fmt: skip
+    """`ended`: by us or the system, and not by itself before anybody looked.
+
+    `last_word`: whose limits hold where step and plan say nothing.
+    """
     did, of_what, say = _WORDS[over]
     allowed = _allowed(limits, over)
     if used is None or used <= allowed:  # the system held it to its limit, so nobody knows how far it would have gone
@@ -103,7 +111,7 @@ def over_text(argv: Sequence[str], over: str, limits: Resources, used: Any = Non
         what = f"it {did} {say(used)} {of_what}, and {say(allowed)} are allowed" + (
             ", so it was ended" if ended else ""
         )
-    return f"{what}: {shown(argv)};\nif it needs more, raise resources.{over} of the step, the plan or the settings"
+    return f"{what}: {shown(argv)}; if it needs more, raise resources.{over} of the step, the plan or {last_word}"
 
 
 def _shared_text(argv: Sequence[str], end: Exit, limits: Resources) -> str:
@@ -112,7 +120,7 @@ def _shared_text(argv: Sequence[str], end: Exit, limits: Resources) -> str:
     ended = "; this one had the most, so it was ended" if end.code < 0 else ""
     return (
         f"all commands of this execution together {did} {say(end.together)} {of_what}, and "
-        f"{say(_allowed(limits, over))} are allowed{ended}: {shown(argv)};\n"
+        f"{say(_allowed(limits, over))} are allowed{ended}: {shown(argv)}; "
         f"if they need more, raise resources.{end.over} of the plan"
     )
 

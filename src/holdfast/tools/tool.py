@@ -179,15 +179,15 @@ class Tool(Hooked, Generic[P, R]):
         found = self.home.thing() if self.home is not None and self.apart is not False else None
         return found is not None and (found is self or found is self.function)
 
+    def placed(self, arguments: dict[str, Any], call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Validated arguments as the function takes them, by position and by name."""
+        signature = self.signature
+        kwargs = {**arguments, signature.call_parameter: call} if signature.call_parameter else arguments
+        return _split_positional(signature.positional_only, kwargs) if signature.positional_only else ((), kwargs)
+
     async def invoke(self, arguments: dict[str, Any], call: Call) -> Any:
         """Call the function with validated arguments; a `def` runs in a thread."""
-        signature = self.signature
-        kwargs = arguments
-        if signature.call_parameter:
-            kwargs = {**arguments, signature.call_parameter: call}
-        args: tuple[Any, ...] = ()
-        if signature.positional_only:
-            args, kwargs = _split_positional(signature.positional_only, kwargs)
+        args, kwargs = self.placed(arguments, call)
         token = running_call.set(call)
         try:
             function = cast("Callable[..., Any]", self.function)
