@@ -12,7 +12,7 @@ from cli.workshop import Workshop, wait_until
 
 VALUE = "hunter2/+ umläut-0815"
 TOOLS = """
-import os, subprocess, sys, time
+import os, pathlib, subprocess, sys, time
 import holdfast
 
 def sh(script, token="", **more):
@@ -49,6 +49,21 @@ def outlive(token: str) -> None:
     code = 'while [ ! -e go ]; do sleep 0.01; done; echo later "$TOKEN"; touch outlived'
     subprocess.Popen(["sh", "-c", code], env={**os.environ, "TOKEN": token})
 
+@holdfast.tool(name="leak.flood", effect="read")
+def flood(token: str) -> None:
+    sh("head -c 400000 /dev/zero | tr '\\\\0' x >&2", token)
+
+@holdfast.tool(name="leak.kill", effect="read")
+def kill(token: str) -> int:
+    for place in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            is_mine = place.read_text().rpartition(")")[2].split()[1] == str(os.getpid())
+            if is_mine and b"passing_on" in (place.parent / "cmdline").read_bytes():
+                os.kill(int(place.parent.name), 9)
+        except OSError:
+            pass
+    return subprocess.run(["sh", "-c", "echo $TOKEN; echo done > effect"], env={**os.environ, "TOKEN": token}).returncode
+
 @holdfast.tool(name="leak.fork", effect="read")
 def fork(token: str) -> None:
     pid = os.fork()
@@ -58,6 +73,10 @@ def fork(token: str) -> None:
         os._exit(0)
     os.waitpid(pid, 0)
 """
+QUICK = """
+@holdfast.tool(name="work.do", effect="read")
+def do() -> None: ...
+"""
 SAID = ("child", "complaint", "handed", "written", "written too", "kept stream", "piece")
 
 
@@ -65,7 +84,7 @@ SAID = ("child", "complaint", "handed", "written", "written too", "kept stream",
 def leaky(shop: Workshop) -> Workshop:
     shop.write("holdfast.toml", 'modules = ["tools.py"]\n[secrets]\nTOKEN = {env = "MY_TOKEN"}\n')
     shop.write("tools.py", TOOLS)
-    for name in ("past", "much", "prompt", "crash", "outlive", "fork"):
+    for name in ("past", "much", "prompt", "crash", "outlive", "flood", "kill", "fork"):
         step = f"{{id: a, tool: leak.{name}, with: {{token: '${{{{ secrets.TOKEN }}}}'}}}}"
         shop.write(f"{name}.yaml", f"name: {name}\nsteps: [{step}]\n")
     return shop
@@ -158,8 +177,8 @@ def test_a_child_that_outlives_the_command_goes_on_and_is_masked(leaky: Workshop
 
 def test_a_copy_of_the_process_that_a_tool_makes_is_masked(leaky: Workshop) -> None:
     out = clean(leaky.run("run", "fork.yaml", MY_TOKEN=VALUE).out)
-    assert "forked [secret TOKEN]\n" in out
-    assert "fork wrote [secret TOKEN]\n" in out
+    assert out.count("[secret TOKEN]\n") == 2  # the copy and the original both write, and may do so at once
+    assert "forked" in out
 
 
 def test_a_reader_who_leaves_holds_nobody_up(leaky: Workshop) -> None:
@@ -169,6 +188,26 @@ def test_a_reader_who_leaves_holds_nobody_up(leaky: Workshop) -> None:
     process.stdout = None
     leaky.finish(process, code=None)
     leaky.wait_for_status("completed")
+
+
+def test_who_does_not_read_stderr_holds_up_the_tool_and_nobody_else(leaky: Workshop) -> None:
+    step = "{id: flood, needs: [], tool: leak.flood, with: {token: '${{ secrets.TOKEN }}'}}"
+    quick = "{id: quick, needs: [], for_each: '${{ inputs.all }}', tool: work.do}"
+    leaky.write("tools.py", TOOLS + QUICK)
+    leaky.write("busy.yaml", f"name: busy\ninputs: {{all: {{default: {[0] * 300}}}}}\nsteps: [{step}, {quick}]\n")
+    process = leaky.start("run", "busy.yaml", "--json", MY_TOKEN=VALUE)
+    ended = 0
+    while ended < 300:
+        ended += leaky.told(process)["type"] == "step:completed"
+    assert "x" * 400_000 in leaky.finish(process).err.replace("\n", "")
+
+
+def test_if_the_process_that_masks_dies_nothing_is_seen_and_children_live_on(leaky: Workshop) -> None:
+    ran = leaky.run("run", "kill.yaml", MY_TOKEN=VALUE)
+    clean(ran.out + ran.err)
+    assert (leaky.folder / "effect").read_text() == "done\n"
+    assert "what tools write past Python's streams is dropped from now on" in ran.err
+    assert "output: 0\n" in ran.out
 
 
 def test_without_anything_to_mask_children_have_the_terminal_itself(leaky: Workshop) -> None:

@@ -13,22 +13,29 @@ that is the other process.
 
 from __future__ import annotations
 
+import array
 import atexit
+import fcntl
 import io
 import json
 import logging
+import mmap
 import os
 import select
 import socket
 import subprocess
 import sys
+import tempfile
+import termios
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
 from holdfast.cli.bounded_log import BoundedLog
 
-SETTLE_S = 5.0  # how long our own words wait for those of others that came before: a terminal may stand still
+SETTLE_S = 0.05  # how long our own words wait for those of others that came before
+FAREWELL_S = 5.0  # the same, when this process ends: a terminal may stand still
 log = logging.getLogger("holdfast")
 
 
@@ -88,73 +95,91 @@ class _Cover:
                 os.dup2(2, 1)
 
     def settle(self) -> None:
-        """Wait until what others have written so far is out."""
+        """Wait until what others have written so far is out, for a moment."""
         if self._line is not None:
             self._line.settle()
 
     def _draw(self) -> _Line:
         ends = [os.pipe(), os.pipe()]
-        try:
-            line = _Line([reading for reading, _ in ends])
-        except OSError as error:
-            log.warning(
-                "what tools write past Python's streams is dropped: the process that masks it could not start (%s)",
-                error,
-            )
-            line = _Line([])
-            for _, writing in ends:  # not to a pipe that nobody reads: that would end whoever writes
-                os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), writing, inheritable=False)
+        line = _Line([reading for reading, _ in ends])  # whose read ends stay open, or who writes would die of it
         if self.is_for_answers:
             os.dup2(ends[1][1], ends[0][1], inheritable=False)
-        for number, (reading, writing) in zip((1, 2), ends, strict=True):
+        for number, (_, writing) in zip((1, 2), ends, strict=True):
             os.dup2(writing, number)
-            os.close(reading)
             os.close(writing)
-        atexit.register(line.settle)
+        atexit.register(line.settle, FAREWELL_S)
         return line
 
 
 class _Line:
-    """The process that masks, and the socket to it."""
+    """The process that masks, and the socket to it. If that is gone, what comes is read and dropped."""
 
     def __init__(self, pipes: list[int]) -> None:
+        self._pipes = pipes
         self._socket, theirs = socket.socketpair()
-        self._lock = threading.Lock()
-        self._asked: int = 0
-        self._heard = b""
-        self._settled: int = 0
         self._owner = os.getpid()
-        self._is_lost = not pipes
-        with theirs:
-            if pipes:
-                path = [str(sys.stdout.path)] if isinstance(sys.stdout, BoundedLog) else []
-                passed = [theirs.fileno(), *pipes]
-                subprocess.Popen(  # a session of its own: the terminal's Ctrl-C is not meant for it
-                    [sys.executable, "-P", "-m", "holdfast.cli.passing_on", *map(str, passed), *path],
-                    pass_fds=passed, stdin=subprocess.DEVNULL, start_new_session=True,
-                )  # fmt: skip
+        self._is_slow = False  # who stands still is not waited for again
+        self.is_lost = False
+        descriptor = os.memfd_create("holdfast") if hasattr(os, "memfd_create") else _unnamed_file()
+        os.truncate(descriptor, 1)
+        self._at_work = mmap.mmap(descriptor, 1)  # is 1 while it has something that is not passed on yet
+        path = [str(sys.stdout.path)] if isinstance(sys.stdout, BoundedLog) else []
+        passed = [theirs.fileno(), *pipes, descriptor]
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._process = subprocess.Popen(  # a session of its own: the terminal's Ctrl-C is not meant for it
+                [sys.executable, "-P", "-m", "holdfast.cli.passing_on", *map(str, passed), *path],
+                pass_fds=passed, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            log.warning("the process that masks what tools write past Python's streams cannot start: %s", error)
+        finally:
+            theirs.close()
+            os.close(descriptor)
+        threading.Thread(target=self._mourn, name="holdfast-cover", daemon=True).start()
 
     def send(self, message: dict[str, Any]) -> None:
-        if not self._is_lost:
-            try:
-                self._socket.sendall(json.dumps(message).encode() + b"\n")
-            except OSError:  # it is gone: then nobody reads the pipes, and nothing is seen
-                self._is_lost = True
+        with suppress(OSError):  # it is gone: then nothing is seen
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
 
-    def settle(self) -> None:
+    def settle(self, patience_s: float = SETTLE_S) -> None:
+        """No lock, and nothing that could be interrupted by words of our own."""
         if os.getpid() != self._owner:  # a copy that a tool has made of this process
             return
-        with self._lock, suppress(OSError):
-            wait_ms = SETTLE_S * 1000 if self._settled == self._asked else 0  # who stands still is not waited for again
-            self._asked += 1
-            self.send({"settle": self._asked})
-            answers = select.poll()
-            answers.register(self._socket, select.POLLIN)
-            while not self._is_lost and self._settled < self._asked and answers.poll(wait_ms):
-                more = self._socket.recv(4096)
-                self._is_lost = not more
-                *lines, self._heard = (self._heard + more).split(b"\n")
-                self._settled = max([self._settled, *map(int, lines)])
+        give_up = time.monotonic() + (0 if self._is_slow and patience_s == SETTLE_S else patience_s)
+        while (is_behind := self._is_behind()) and time.monotonic() < give_up:
+            time.sleep(0.0005)
+        self._is_slow = is_behind
+
+    def _is_behind(self) -> bool:
+        """The pipes first: whoever takes something from them says so before."""
+        return not self.is_lost and (any(map(_holds_something, self._pipes)) or self._at_work[0] != 0)
+
+    def _mourn(self) -> None:
+        """Wait for the end of the other process, which has none as long as this one lives."""
+        with suppress(OSError):
+            self._socket.recv(1)
+        self.is_lost = True
+        if self._process is not None:
+            self._process.wait()
+        log.warning("what tools write past Python's streams is dropped from now on: the process that masks it is gone")
+        waiting = select.poll()
+        for pipe in self._pipes:
+            waiting.register(pipe, select.POLLIN)
+        while ready := [pipe for pipe, what in waiting.poll() if what & select.POLLIN]:
+            for pipe in ready:
+                os.read(pipe, 65536)
+
+
+def _holds_something(pipe: int) -> bool:
+    waiting = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+    return waiting[0] != 0
+
+
+def _unnamed_file() -> int:
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 class _Own(io.FileIO):

@@ -1,17 +1,18 @@
 """Reads what others have written to the descriptors of a process that drives, and passes it on, masked.
 
-A program of its own, started as `python -m holdfast.cli.passing_on CONTROL OUT ERR [LOG]` by covering.py: three
+A program of its own, started as `python -m holdfast.cli.passing_on CONTROL OUT ERR AT_WORK [LOG]` by covering.py: four
 descriptors, and the file behind stdout and stderr if that is a log with a limit. It ends when nobody holds the pipes
 any more, which may be later than the end of the process that has started it.
 
-From that process: lines of JSON, `mask` (name, value, whether it is declared) or `settle` (a number).
-To it: that number, as soon as everything is passed on that was written before.
+From that process: lines of JSON, `mask` (name, value, whether it is declared). For it: one byte of memory that both
+share, which is 1 while something is taken from the pipes and not passed on yet.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
+import mmap
 import os
 import signal
 import socket
@@ -21,7 +22,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from select import POLLIN, POLLOUT, poll
-from typing import Any
 
 from holdfast.cli.bounded_log import BoundedLog
 from holdfast.core.masking import Masks
@@ -117,9 +117,8 @@ class Control:
         self._masks = masks
         self._rest = b""
 
-    def hear(self) -> int:
-        """Everything that was said so far. Returns the newest number that wants to be answered, or 0."""
-        settle = 0
+    def hear(self) -> None:
+        """Everything that was said so far."""
         while self.socket is not None:
             try:
                 data = self.socket.recv(PIPE_BYTES)
@@ -131,49 +130,33 @@ class Control:
                 self.socket = None
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
-                message: dict[str, Any] = json.loads(line)
-                settle = message.get("settle", settle)
-                if "mask" in message:
-                    name, value, declared = message["mask"]
-                    self._masks.add(name, value, declared=declared)
-        return settle
-
-    def answer(self, number: int) -> None:
-        with suppress(OSError):
-            if number and self.socket is not None:
-                self.socket.sendall(b"%d\n" % number)
+                name, value, declared = json.loads(line)["mask"]
+                self._masks.add(name, value, declared=declared)
 
 
-def pass_on(control: Control, streams: list[Stream]) -> None:
+def pass_on(control: Control, streams: list[Stream], at_work: mmap.mmap) -> None:
     while streams:
         heard = [control.socket.fileno()] if control.socket is not None else []
         pauses = [pause_s for stream in streams if (pause_s := stream.pause_in_s()) is not None]
         _wait(POLLIN, *heard, *(stream.pipe for stream in streams), timeout_s=min(pauses, default=None))
-        settle = _pass_on_what_is_there(control, streams)
-        if settle:  # the pipes were read before this was heard
-            settle = max(settle, _pass_on_what_is_there(control, streams))
-            control.answer(settle)
-        for stream in streams:
+        at_work[0] = 1
+        read = [(stream, stream.read()) for stream in streams]
+        control.hear()  # after reading: what has been read may hold a secret that we are told of only here
+        for stream, data in read:
+            if data is not None:
+                stream.pass_on(data)
             stream.show_after_pause()
+        at_work[0] = 0
         streams = [stream for stream in streams if stream.is_open]
-
-
-def _pass_on_what_is_there(control: Control, streams: list[Stream]) -> int:
-    read = [(stream, stream.read()) for stream in streams if stream.is_open]
-    settle = control.hear()  # after reading: what has been read may hold a secret that we are told of only here
-    for stream, data in read:
-        if data is not None:
-            stream.pass_on(data)
-    return settle
 
 
 def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a service manager ends everybody; our end is that of the pipes
-    control, out, err = map(int, arguments[:3])
+    control, out, err, shared = map(int, arguments[:4])
     masks = Masks()
-    writers = [BoundedLog(Path(arguments[3])).write_bytes] * 2 if arguments[3:] else [_writer(1), _writer(2)]
+    writers = [BoundedLog(Path(arguments[4])).write_bytes] * 2 if arguments[4:] else [_writer(1), _writer(2)]
     streams = [Stream(pipe, masks, write) for pipe, write in zip((out, err), writers, strict=True)]
-    pass_on(Control(control, masks), streams)
+    pass_on(Control(control, masks), streams, mmap.mmap(shared, 1))
 
 
 if __name__ == "__main__":
