@@ -62,7 +62,8 @@ def kill(token: str) -> int:
                 os.kill(int(place.parent.name), 9)
         except OSError:
             pass
-    return subprocess.run(["sh", "-c", "echo $TOKEN; echo done > effect"], env={**os.environ, "TOKEN": token}).returncode
+    own = {**os.environ, "TOKEN": token}
+    return subprocess.run(["sh", "-c", "echo $TOKEN; echo done > effect"], env=own).returncode
 
 @holdfast.tool(name="leak.fork", effect="read")
 def fork(token: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import multiprocessing
 import os
+import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -73,6 +76,14 @@ def failing(how: str) -> None:
             raise ZeroDivisionError("nothing to divide by")
         case "deaf":
             os.closerange(0, 60)
+        case "nameless":
+            os.kill(os.getpid(), signal.SIGRTMIN + 6)
+        case "long":
+            print("x" * 900_000, file=sys.stderr, flush=True)
+            os._exit(5)
+        case "nonsense":
+            os.write(3, b'{"do": "note"}\n')
+            time.sleep(60)
         case _:
             os._exit(3)
 
@@ -80,6 +91,13 @@ def failing(how: str) -> None:
 @holdfast.tool(effect="once", apart=True)
 def dying() -> None:
     os._exit(3)
+
+
+@holdfast.tool(effect="once", apart=True)
+async def sharing_work(numbers: list[int], call: holdfast.Call) -> int:
+    call.progress(float("nan"))
+    with multiprocessing.get_context("fork").Pool(2) as workers:
+        return sum(workers.map(abs, numbers))  # at the end of the block they are ended with SIGTERM
 
 
 @holdfast.tool(effect="read", apart=True)

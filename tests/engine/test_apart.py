@@ -98,6 +98,9 @@ async def test_a_call_works_there_and_no_secret_is_in_its_command_line(tmp_path:
     ("how", "category", "error", "message"),
     [
         ("bug", "logic", "ZeroDivisionError", "nothing to divide by"),
+        ("nameless", "tool", "", "ended before it had answered (killed by signal 40); how far it came is unknown"),
+        ("nonsense", "tool", "", "ended before it had answered (killed by SIGKILL); how far it came is unknown"),
+        ("long", "tool", "", "ended before it had answered (exit code 5); how far it came is unknown\nxxx"),
         ("deaf", "tool", "", "the process of failing ended before it had answered (exit code 1); how far it came is"),
         (
             "die",
@@ -117,6 +120,7 @@ async def test_errors_are_told_as_those_of_tools_here(
         assert failure is not None
         assert (failure.category, failure.error) == (category, error)
         assert message in failure.message
+        assert len(failure.message) < 2000
         assert ("apart_tools.py:" in failure.place) == (how == "bug")
 
 

@@ -10,9 +10,11 @@ import pytest
 
 import holdfast
 from engine import apart_tools as tools
-from engine.kit import engine_at, plan, result, settled, step, step_of, until
-from holdfast.core.events import StepRetrying
+from engine.kit import engine_at, events, plan, result, settled, step, step_of, until
+from holdfast.core.events import StepLogged, StepRetrying
 from holdfast.core.failure import Failure
+from holdfast.journal.blobs import fetch_blob
+from holdfast.tools.logbook import decode_lines
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -88,3 +90,22 @@ async def test_a_class_is_made_there_and_an_object_is_refused(tmp_path: Path) ->
         holdfast.HoldfastError, match="it belongs to an object, which is only here; define it at the top"
     ):
         holdfast.tool(name="twice", apart=True)(tools.Scaled(2))
+
+
+async def test_workers_that_a_tool_ends_do_not_end_the_tool(tmp_path: Path) -> None:
+    given = {"with": {"numbers": [-1, 2, -3]}}
+    async with engine_at(tmp_path, tools.sharing_work) as engine:
+        run = await engine.start(plan(*(step(f"s{number}", "sharing_work", **given) for number in range(5))))
+        assert await result(run) == 6
+
+
+async def test_a_step_that_no_limit_can_hold_says_so_in_its_log(tmp_path: Path) -> None:
+    @holdfast.tool(effect="read")
+    def here() -> None: ...
+
+    async with engine_at(tmp_path, here) as engine:
+        run = await engine.start(plan(step("one", "here", resources={"memory": "50MB"})))
+        await result(run)
+        logs = [event.log for event in await events(run) if isinstance(event, StepLogged)]
+        told = [line.text for log in logs for line in decode_lines(await fetch_blob(engine.services.store, log))]
+        assert told == ["here runs in the engine's process and is held to none of memory"]

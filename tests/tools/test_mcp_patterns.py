@@ -203,3 +203,18 @@ async def test_only_patterns_that_nobody_here_can_judge_are_warned_of(tmp_path: 
             ("word", said.format(r"^\w+$")),
         ]
         assert h.registry.suspect("s.others", {"word": "abc"}) == []
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        {"allOf": [{"patternProperties": {"^x-": {}}}]},
+        {"anyOf": [{"patternProperties": {"^x-": {}}}]},
+        {"$ref": "#/$defs/open", "$defs": {"open": {"patternProperties": {"^x-": {}}}}},
+    ],
+    ids=["allOf", "anyOf", "$ref"],
+)
+def test_names_that_fit_a_pattern_further_down_are_not_left_over(below: dict[str, Any]) -> None:
+    checker = Checker(harmless({**below, "unevaluatedProperties": False}), "tool")
+    assert checker.errors({"x-a": 1}) == []
+    assert len(checker.errors({"other": 1})) == 1

@@ -10,6 +10,8 @@ import os
 import signal
 from collections.abc import Callable
 
+from holdfast.tools.forked import deaf_when_copied
+
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -26,6 +28,7 @@ class Signals:
         for number in _HEARD:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 loop.add_signal_handler(number, self._on_signal, number)
+                deaf_when_copied(number)
 
     def _on_signal(self, number: int) -> None:
         if self.number:

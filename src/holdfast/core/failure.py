@@ -80,7 +80,7 @@ def describe(error: BaseException, handled: BaseException | None = None) -> Fail
 
     `handled` is what was being handled already when the tool was called: no part of what happened to it.
     """
-    lines = (" ".join(line.split()) for line in str(error).splitlines())
+    lines = (" ".join(line.split()) for line in _text_of(error).splitlines())
     message = "\n".join(filter(None, lines)) or type(error).__name__
     if isinstance(error, LookupError) or not isinstance(error, Exception):
         message = f"{type(error).__name__}: {message}"  # a bare key or exit code says nothing
@@ -105,6 +105,13 @@ def describe(error: BaseException, handled: BaseException | None = None) -> Fail
         error=type(error).__name__,
         happened="nothing" if never_reached(error, handled) else happened,
     )
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an error in the error: then its name must do
+        return ""
 
 
 class Tally(msgspec.Struct, kw_only=True):

@@ -16,7 +16,7 @@ from holdfast.core import events as ev
 from holdfast.core.errors import Suspended
 from holdfast.core.execution import Step
 from holdfast.core.failure import Failure, describe
-from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, Effect, StepPolicy
+from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, Effect
 from holdfast.core.resources import Usage
 from holdfast.engine.attempt import AnsweredLate, invoke
 from holdfast.engine.breaker import Breaker
@@ -79,8 +79,7 @@ async def _try(
         # what takes its process down, nobody could count that otherwise.
         await _durable(work, number, started_at, tool)
     call_ = run.make_call(call.path, number, notes_for(tool, run.state.steps[call.path]))
-    call_.resources = run.services.allowed(call.policy.resources, tool.resources)
-    call_.apart = tool.apart or _is_told_apart(tool, call.policy)
+    _hold(work, call_, tool)
     call_.together = run.together
     if guard is not None:
         _hand_over(work, guard, call_)
@@ -115,9 +114,15 @@ async def _try(
     _completed(work, tool, fallback, call_, output, started_at, int((run.loop_time() - began) * 1e6), breaker)
 
 
-def _is_told_apart(tool: Tool[..., Any], policy: StepPolicy) -> bool:
-    """By its step. A plan speaks of all its steps alike, and some keep something in this process."""
-    return policy.resources is not None and not policy.resources_from_plan and tool.can_run_apart
+def _hold(work: Work, call_: Call, tool: Tool[..., Any]) -> None:
+    """Say what it may use, and where it runs. A plan speaks of all its steps alike, and some keep something in this
+    process; so only what a step says of itself moves a tool out of it."""
+    policy = work.call.policy
+    call_.resources = work.run.services.allowed(policy.resources, tool.resources)
+    own = policy.resources if not policy.resources_from_plan else None
+    call_.apart = tool.apart or (own is not None and tool.can_run_apart)
+    if own is not None and not call_.apart and tool.resources is None:
+        call_.hear("warning", f"{tool.name} runs in the engine's process and is held to none of {own.named()}\n")
 
 
 def _hand_over(work: Work, guard: Guard, call_: Call) -> None:

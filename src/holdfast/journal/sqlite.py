@@ -54,6 +54,7 @@ class SqliteStore:
         self._writing = ThreadPoolExecutor(1, "holdfast-writer")
         self._reading = ThreadPoolExecutor(1, "holdfast-reader")
         self._closed = False
+        self._changes = 0
         self.at_work = {self._writing: threading.Lock(), self._reading: threading.Lock()}
         _stores.add(self)
         with explaining(path):
@@ -299,8 +300,9 @@ class SqliteStore:
         self._writer.execute(self._sql["quarantine_receiver"], (f"command {num} of its inbox: {text}", num))
 
     def changes(self) -> int:
-        with explaining(self.path):
-            return patiently(lambda: self._watcher.pragma("data_version"))
+        with explaining(self.path), suppress(apsw.BusyError):  # then it has changed, and the next look sees it
+            self._changes = self._watcher.pragma("data_version")
+        return self._changes
 
     async def check(self) -> list[str]:
         """What SQLite itself finds wrong with the file."""

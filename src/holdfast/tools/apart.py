@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError, RaisedApart, ResourceShort, ToolError
+from holdfast.core.errors import HoldfastError, Misconfigured, RaisedApart, ResourceShort, ToolError
 from holdfast.core.failure import Failure, describe
 from holdfast.core.policy import VALUE_BYTES_MAX
 from holdfast.core.resources import DEFAULTS, Resources, Usage
@@ -28,7 +28,7 @@ from holdfast.tools.cut import NeverBegan
 from holdfast.tools.listening import echo, let_go
 from holdfast.tools.output import Output
 from holdfast.tools.processes import Exit, Process, spawn
-from holdfast.tools.shell_failure import TOOL, beyond_limit, memory_hint, over_text
+from holdfast.tools.shell_failure import TOOL, beyond_limit, last_lines, memory_hint, over_text, signal_name
 from holdfast.tools.tool import Tool
 
 KILL_GRACE_S = 0.5  # for an `async def` to tidy up; less than the engine waits for a tool that it has cancelled
@@ -41,11 +41,12 @@ async def run_apart(tool: Tool[..., Any], given: dict[str, Any], call: Call) -> 
     """What the tool returns, as JSON values. `given` are arguments that have been found valid, as JSON values."""
     if call.gate is not None and not call.gate():
         raise HeldBack
+    order = _order(tool, given, call)
     process, line = await _start(call)
     limits = call.resources.over(DEFAULTS)
     output = Output(call, process, limits.output_bytes or 0, "text", partial(echo, call))
     ending = asyncio.ensure_future(output.read_all())
-    talk = asyncio.ensure_future(_talk(line, _order(tool, given, call), call))
+    talk = asyncio.ensure_future(_talk(line, order, call))
     try:
         await asyncio.wait({ending, talk}, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait({ending, talk}, timeout=FAREWELL_S)
@@ -96,13 +97,19 @@ async def _start(call: Call) -> tuple[Process, socket.socket]:
 def _order(tool: Tool[..., Any], given: dict[str, Any], call: Call) -> bytes:
     known = {name: getattr(call, name) for name in ("execution_id", "path", "attempt", "key", "notes", "resources")}
     order = {
-        "sys_path": sys.path,
+        "sys_path": [place for place in sys.path if isinstance(place, str)],  # pyright: ignore[reportUnnecessaryIsInstance] -- Python ignores the others
         "tool": tool.name,
         "home": tool.home,
         "arguments": given,
         "call": {**known, "folder": str(call.folder)},
     }
-    return msgspec.json.encode(order) + b"\n"
+    try:
+        return msgspec.json.encode(order) + b"\n"
+    except UnicodeEncodeError as error:
+        raise Misconfigured(
+            f"{tool.name} cannot run in a process of its own: {error.object!r} is no text that can be handed over; "
+            "rename it, or say apart=False"
+        ) from None
 
 
 async def _talk(line: socket.socket, order: bytes, call: Call) -> dict[str, Any] | None:
@@ -118,7 +125,7 @@ async def _talk(line: socket.socket, order: bytes, call: Call) -> dict[str, Any]
                 refused = await _done(message, call)
                 if "number" in message:
                     writer.write(msgspec.json.encode({"number": message["number"], "refused": refused}) + b"\n")
-    except (ValueError, msgspec.DecodeError):  # half a line, or far too much of one: it will not be understood any more
+    except Exception:  # half a line, far too much of one, or one that means nothing: it will not be understood any more
         return None
     finally:
         writer.close()
@@ -155,8 +162,8 @@ def _failure(
         if short is not None:  # cut off in the middle: what it had done by then, nobody knows
             return RaisedApart(msgspec.structs.replace(describe(short), happened="unknown"))
     if failure is None or said is None:
-        how = f"exit code {end.code}" if end.code >= 0 else signal.Signals(-end.code).name
-        last = "\n".join(stderr.strip().splitlines()[-5:])
+        how = f"exit code {end.code}" if end.code >= 0 else f"killed by {signal_name(-end.code)}"
+        last = last_lines(stderr)
         text = f"the process of {name} ended before it had answered ({how}); how far it came is unknown"
         return RaisedApart(Failure(category="tool", message=f"{text}\n{last}".strip(), happened="unknown"))
     hint = "" if is_meant else memory_hint(limits, f"{failure.error}: {failure.message}")

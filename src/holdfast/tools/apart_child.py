@@ -27,6 +27,7 @@ from holdfast.core.resources import Resources, Usage
 from holdfast.tools import values
 from holdfast.tools.bugs import place_of_bug, trace_of
 from holdfast.tools.call import Call, running_call
+from holdfast.tools.forked import deaf_when_copied
 from holdfast.tools.home import Home
 from holdfast.tools.listening import listening
 from holdfast.tools.pace import Gate, Turn, Turns
@@ -92,14 +93,15 @@ class CallApart(Call):
         self._line.tell(do="say", content=content, role=role, streaming=streaming)
 
     def progress(self, percent: float, text: str = "") -> None:
-        self._line.tell(do="progress", percent=float(percent), text=text)
+        self._line.tell(do="progress", percent=min(100.0, max(0.0, float(percent))), text=text)
 
     def spend(self, usd: float) -> None:
         try:
-            read_usd(usd, least=0)
+            micros = read_usd(usd, least=0)
         except InputInvalid as error:
             raise InvalidCall(f"{self.path}: spend: {error}") from None
         self._line.ask(do="spend", usd=usd).result()
+        self.spent_micros = (self.spent_micros or 0) + micros
 
     def hear(self, stream: str, text: str) -> None:
         self._line.tell(do="hear", stream=stream, text=text)
@@ -174,4 +176,5 @@ async def _on_a_loop(found: Tool[..., Any], arguments: dict[str, Any], call: Cal
         here.cancel()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+    deaf_when_copied(signal.SIGTERM)
     return await found.invoke(arguments, call)

@@ -1,10 +1,10 @@
 """What the files of one command take on disks, whether it wrote that or only reserved it (fallocate).
 
 The system counts what a process writes, and not what it reserves; nor does a file tell who made it. So there are two
-ways to know. What the command has open for writing is looked at with the rest, and remembered. And what it opened and
-closed between two looks shows on the disk: when that has lost more than the command may take, the files that were born
-in its folders since it began are its own. Unless another command works there, too: then only whoever was seen to
-reserve something is held to it. A hole in a file takes nothing, and does not count.
+ways to know. What the command has open for writing is looked at with the rest, and remembered. And of one that was seen
+to reserve something, what it opened and closed between two looks shows on the disk: when that has lost more than the
+command may take, the files that were born in its folders since it began are taken for its own, unless another command
+works there, too. A hole in a file takes nothing, and does not count.
 
 Standard library only: the keeper runs it in an interpreter of its own.
 """
@@ -62,7 +62,7 @@ class Room:
         self._reserves = self._reserves or self._sum() > written + trees.DISK_SLACK_BYTES
         free = self._free()
         lost = self._free_before - free - written if free is not None and self._free_before is not None else 0
-        if lost > self._limit and (self._reserves or not self.is_shared):
+        if lost > self._limit and self._reserves and not self.is_shared:
             self._search()
         return self._sum()
 

@@ -23,7 +23,10 @@ ERROR_CHARS_SHOWN = 1000
 COMMAND_CHARS_SHOWN = 200
 SETTINGS, TOOL = "the settings", "the tool"
 
-_OF_SIGNAL = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "disk"}  # by which the system itself ends whoever is over a limit
+_OF_SIGNAL: dict[int, str] = {
+    signal.SIGXCPU: "cpu",
+    signal.SIGXFSZ: "disk",
+}  # by which the system itself ends whoever is over a limit
 _OF_TEXT = {errno.EMFILE: "open_files", errno.EFBIG: "disk"}  # which it tells a program, that tells it to people
 _NO_MEMORY = ("MemoryError", "bad_alloc", os.strerror(errno.ENOMEM), "out of memory", "Out of memory")
 _FILE_LIMIT_MET = signal.strsignal(signal.SIGXFSZ) or "File size limit exceeded"
@@ -48,11 +51,11 @@ def failure_of(
     met_file_limit = _FILE_LIMIT_MET in stderr  # as shells say of a child; where writing is not counted, all we hear
     if end.code == 0 and not end.over and not met_file_limit:
         return None
-    last = _last_lines(stderr or stdout)
+    last = last_lines(stderr or stdout)
     short = beyond_limit(argv, end, limits, together, last, met_file_limit=met_file_limit)
     if short is not None:
         return short
-    what = f"exit code {end.code}" if end.code > 0 else f"killed by {signal.Signals(-end.code).name}"
+    what = f"exit code {end.code}" if end.code > 0 else f"killed by {signal_name(-end.code)}"
     return ToolError(f"{what} from: {shown(argv)}" + (f"\n{last}" if last else "") + memory_hint(limits, last))
 
 
@@ -89,7 +92,7 @@ def _over(end: Exit, limits: Resources, last: str) -> str:
     """The limit that the system held it to before the watch saw it; shells tell of a signal by 128 and its number."""
     number = -end.code if end.code < 0 else end.code - 128
     if number in _OF_SIGNAL:
-        return _OF_SIGNAL[signal.Signals(number)]
+        return _OF_SIGNAL[number]
     if end.rss_bytes > (limits.memory_bytes or end.rss_bytes):
         return "memory"
     return next((name for code, name in _OF_TEXT.items() if os.strerror(code) in last), "")
@@ -135,6 +138,14 @@ def shown(argv: Sequence[str]) -> str:
     return masks.beginning(text.strip(), COMMAND_CHARS_SHOWN)
 
 
-def _last_lines(output: str) -> str:
+def signal_name(number: int) -> str:
+    """Those for programs' own use have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def last_lines(output: str) -> str:
     lines = masks.text(output).strip().splitlines()
     return "\n".join(lines[-ERROR_LINES_SHOWN:])[-ERROR_CHARS_SHOWN:]

@@ -6,7 +6,7 @@ the server: it counts as kept to, and whoever would refuse because of that says 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 from holdfast.tools.masks import masks
@@ -23,8 +23,11 @@ _TURNING = ("not", "oneOf", "if", "contains", "unevaluatedProperties", "unevalua
 Judge = Callable[[Any, Any, Any, Any], Iterator[Any]]
 
 
-def keywords(library: dict[str, Judge], matching: Callable[[], Matching], mistake: Callable[[str], Any]) -> Any:
-    """By name; `matching` is that of the check under way."""
+def keywords(
+    library: dict[str, Judge], matching: Callable[[], Matching], mistake: Callable[[str], Any], everywhere: list[str]
+) -> Any:
+    """By name; `matching` is that of the check under way. `everywhere` are the patterns of names of the whole schema:
+    where all that lies below a schema or behind its references counts, a name that fits any of them is let pass."""
 
     def fits(pattern: str, text: str) -> bool:
         return matching().fits(pattern, text) is not False
@@ -43,12 +46,13 @@ def keywords(library: dict[str, Judge], matching: Callable[[], Matching], mistak
         yield from library["additionalProperties"](validator, wanted, value, known(schema, value))
 
     def unevaluated(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
-        yield from library["unevaluatedProperties"](validator, wanted, value, known(schema, value))
+        yield from library["unevaluatedProperties"](validator, wanted, value, known(schema, value, everywhere))
 
-    def known(schema: Any, value: Any) -> Any:
-        """The schema, with those names among its properties that fit its patterns."""
+    def known(schema: Any, value: Any, patterns: Iterable[str] | None = None) -> Any:
+        """The schema, with those names among its properties that fit its patterns, or the ones that are given."""
         given = list(cast("dict[str, Any]", value)) if isinstance(value, dict) else []
-        fitting = {name: True for name in given if any(fits(wanted, name) for wanted in schema.get(NAMES, ()))}
+        wanted_here: Iterable[str] = schema.get(NAMES, ()) if patterns is None else patterns
+        fitting = {name: True for name in given if any(fits(wanted, name) for wanted in wanted_here)}
         return {**schema, "properties": {**fitting, **schema.get("properties", {})}}
 
     def unless_in_doubt(judge: Judge) -> Judge:
@@ -62,6 +66,16 @@ def keywords(library: dict[str, Judge], matching: Callable[[], Matching], mistak
     changed = {**library, "unevaluatedProperties": unevaluated}
     turning = {name: unless_in_doubt(changed[name]) for name in _TURNING}
     return {**turning, PATTERN: pattern, NAMES: names, OTHERS: others}
+
+
+def patterns_of_names(schema: Any) -> Iterator[str]:
+    """Of the whole schema."""
+    if isinstance(schema, dict):
+        found = cast("dict[str, Any]", schema)
+        yield from found.get(NAMES, ())
+        schema = list(found.values())
+    for inner in cast("list[Any]", schema) if isinstance(schema, list) else ():
+        yield from patterns_of_names(inner)
 
 
 def shown(pattern: str) -> str:

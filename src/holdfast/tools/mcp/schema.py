@@ -17,7 +17,7 @@ from holdfast.core.errors import InvalidCall, Misconfigured
 from holdfast.core.suggest import describe_value, did_you_mean
 from holdfast.tools.annotations import Parameter, without_prose
 from holdfast.tools.masks import masks
-from holdfast.tools.mcp.keywords import NAMES, OTHERS, PATTERN, keywords, shown
+from holdfast.tools.mcp.keywords import NAMES, OTHERS, PATTERN, keywords, patterns_of_names, shown
 from holdfast.tools.mcp.patterns import Matching
 from holdfast.tools.signature import Signature
 from holdfast.tools.values import encode
@@ -142,6 +142,7 @@ class Checker:
         import referencing
 
         base: Any = jsonschema.Draft202012Validator
+        everywhere = list(patterns_of_names(self.schema))
         follow: Any = base.VALIDATORS["$ref"]
 
         def counted(validator: Any, reference: Any, value: Any, schema: Any) -> Any:
@@ -150,7 +151,7 @@ class Checker:
                 raise _Endless
             return follow(validator, reference, value, schema)
 
-        ours = keywords(base.VALIDATORS, lambda: self._matching, jsonschema.ValidationError)
+        ours = keywords(base.VALIDATORS, lambda: self._matching, jsonschema.ValidationError, everywhere)
         made: Any = jsonschema.validators.extend(base, {"$ref": counted, **ours})
         nowhere = cast("Any", referencing).Registry()  # nothing is fetched
         return made(self.schema, registry=nowhere)
