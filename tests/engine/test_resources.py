@@ -271,7 +271,7 @@ async def test_what_a_cut_off_attempt_used_is_recorded_and_counts_after_a_restar
 
 
 async def test_what_a_failed_attempt_used_counts_while_a_person_is_asked(tmp_path: Path) -> None:
-    @holdfast.tool(effect="read", resources={})
+    @holdfast.tool(effect="read", resources={}, apart=False)
     async def odd() -> None:
         process = await spawn(["sh", "-c", "sleep 0.1"], cwd="/", env=dict(os.environ))
         await process.wait()

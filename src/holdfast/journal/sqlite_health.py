@@ -76,7 +76,7 @@ def _beginning(path: Path) -> tuple[bytes, int]:
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB
     file = apsw.VFSFile("", os.path.realpath(path), [flags, 0])
     try:
-        size = file.xFileSize()
+        size = path.stat().st_size  # SQLite takes a single byte for none
         return file.xRead(min(size, HEADER_BYTES), 0) if size else b"", size
     finally:
         file.xClose()
