@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from holdfast.engine.services import Services
 
-STOOD_STILL_S = 1.0  # between two looks: as long as the shortest sensible lease
+STOOD_STILL_S = 0.5  # between two looks: half the shortest lease, a part of which is over when the sleep begins
 
 
 class Standing:
