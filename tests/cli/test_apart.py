@@ -55,3 +55,15 @@ def test_a_tool_and_a_trial_of_it_run_in_a_process_of_their_own(shop: Workshop, 
     told = shop.run(*arguments).out
     assert "apart_main.py" in told
     assert "printed there" in told.splitlines()
+
+
+def test_a_limit_that_was_passed_is_one_sentence_where_steps_are_listed(shop: Workshop) -> None:
+    shop.write("tools.py", TOOLS)
+    shop.write(
+        "flood.yaml",
+        "name: flood\nsteps: [{id: a, tool: shell.run, with: {command: 'yes'}, resources: {output: 10KB}}]\n",
+    )
+    shop.run("run", "flood.yaml", code=1)
+    told = " ".join(shop.run("show", "@last").out.split())
+    assert "which is its limit: yes; if it needs more, raise resources.output of the step" in told
+    assert "it said: if it needs" not in told

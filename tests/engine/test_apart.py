@@ -30,7 +30,7 @@ async def test_a_memory_hog_is_ended_and_its_neighbour_completes(tmp_path: Path)
         assert hog.failure is not None
         assert hog.failure.category == "resource"
         assert (
-            "150 MB are allowed, so it was ended: hog; if it needs more, raise resources.memory" in hog.failure.message
+            "150 MB are allowed, so it was ended: hog;\nif it needs more, raise resources.memory" in hog.failure.message
         )
         assert hog.used is not None
         assert (hog.used.memory_bytes or 0) > 150 * 10**6

@@ -176,6 +176,9 @@ def _because(step: Wired) -> str:
         lived_with = " (not critical)" if step["status"] == "failed" and not step["critical"] else ""
         place = f" (at {step['failure']['place']})" if step["failure"]["place"] else ""
         what, _, said = str(step["failure"]["message"]).partition("\n")  # a command's failure, and what it printed
+        if what.endswith(";"):  # the sentence goes on
+            more, _, said = said.partition("\n")
+            what = f"{what} {more}"
         return f"{lived_with}: {value(what)}{place}" + (f"; it said: {value(said)}" if said.strip() else "")
     return f": {value(step['reason'])}" if step["reason"] and step["status"] in ("skipped", "in_doubt") else ""
 

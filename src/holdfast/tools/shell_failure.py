@@ -114,7 +114,7 @@ def over_text(
         what = f"it {did} {say(used)} {of_what}, and {say(allowed)} are allowed" + (
             ", so it was ended" if ended else ""
         )
-    return f"{what}: {shown(argv)}; if it needs more, raise resources.{over} of the step, the plan or {last_word}"
+    return f"{what}: {shown(argv)};\nif it needs more, raise resources.{over} of the step, the plan or {last_word}"
 
 
 def _shared_text(argv: Sequence[str], end: Exit, limits: Resources) -> str:
@@ -123,7 +123,7 @@ def _shared_text(argv: Sequence[str], end: Exit, limits: Resources) -> str:
     ended = "; this one had the most, so it was ended" if end.code < 0 else ""
     return (
         f"all commands of this execution together {did} {say(end.together)} {of_what}, and "
-        f"{say(_allowed(limits, over))} are allowed{ended}: {shown(argv)}; "
+        f"{say(_allowed(limits, over))} are allowed{ended}: {shown(argv)};\n"
         f"if they need more, raise resources.{end.over} of the plan"
     )
 

@@ -47,6 +47,6 @@ class Together:
 def _used_up(name: str, what: str, allowed: str) -> ResourceShort:
     return ResourceShort(
         f"the commands of this execution have {what}, and {allowed} are allowed to all of them together, so this one "
-        f"was not begun; if they need more, raise resources.total.{name} of the plan",
+        f"was not begun;\nif they need more, raise resources.total.{name} of the plan",
         without_effect=True,
     )
