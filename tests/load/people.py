@@ -34,8 +34,11 @@ def is_parked(head: Head, engine: holdfast.Engine) -> bool:
     return head.status == "waiting" and head.wake_at != 0 and all(reason.kind in outside for reason in head.reasons)
 
 
-async def attend(run: holdfast.Run, head: Head, ledger: Ledger) -> None:
-    """Do for one execution what a sensible person would do now. Too late is no harm."""
+async def attend(run: holdfast.Run, head: Head, ledger: Callable[[], Ledger]) -> None:
+    """Do for one execution what a sensible person would do now. Too late is no harm.
+
+    The ledger is read only when a doubt is there: what we do here may be what led to it.
+    """
     try:
         if head.status in ("paused", "interrupted") or head.status == "queued":
             await run.resume(by="bea")
@@ -48,14 +51,14 @@ async def attend(run: holdfast.Run, head: Head, ledger: Ledger) -> None:
         pass
 
 
-async def _answer(run: holdfast.Run, request: Any, ledger: Ledger) -> None:
+async def _answer(run: holdfast.Run, request: Any, ledger: Callable[[], Ledger]) -> None:
     match request.kind:
         case "approval":
             await run.approve(request.path, by="bea")
         case "question":
             await run.answer(request.path, 7, by="bea")
         case _:
-            happened = ledger["once", f"{run.id}:{request.path}"] > 0
+            happened = ledger()["once", f"{run.id}:{request.path}"] > 0
             remedy = "done" if happened else "again"
             await run.resolve(request.path, remedy, by="bea", output=None)
 
@@ -90,6 +93,8 @@ async def everything_ended(engine: holdfast.Engine, ledger: Callable[[], Ledger]
         left = [head async for head in heads(engine, ALIVE)]
         if not left:
             return
-        seen = ledger()  # read before anybody acts: what is in doubt now ended before now
-        await in_parallel(attend(engine.get(head.id), head, seen) for head in left if is_parked(head, engine))
+        seen = ledger()  # nobody dies any more, so what is in doubt ended before now
+        await in_parallel(
+            attend(engine.get(head.id), head, lambda seen=seen: seen) for head in left if is_parked(head, engine)
+        )
         await asyncio.sleep(0.05)

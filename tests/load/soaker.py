@@ -63,7 +63,7 @@ async def _clients(engine: holdfast.Engine, folder: Path, dice: Random) -> None:
                 await engine.get(dice.choice(alive).id).command(verb, by="ann")
             waiting = [head for head in alive if is_parked(head, engine)]
             for head in dice.sample(waiting, min(3, len(waiting))):
-                await attend(engine.get(head.id), head, read_ledger(folder))
+                await attend(engine.get(head.id), head, lambda: read_ledger(folder))
 
 
 async def _tell(folder: Path) -> None:
