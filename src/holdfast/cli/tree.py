@@ -19,10 +19,10 @@ TELLING = ("failed", "waiting", "in_doubt")
 def tree(paths: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Each path with its depth."""
     known = dict.fromkeys(paths)
-    children: dict[str, list[str]] = {}
+    children: dict[str | None, list[str]] = {}
     for path in known:
-        children.setdefault(_container(path, known), []).append(path)
-    waiting = [(0, path) for path in reversed(children.get("", []))]
+        children.setdefault(_container(path, known) or None, []).append(path)  # a forged step without a name is no root
+    waiting = [(0, path) for path in reversed(children.get(None, []))]
     while waiting:
         depth, path = waiting.pop()
         yield depth, path
@@ -41,7 +41,7 @@ def label(path: str, depth: int) -> str:
     """The path without what its place in the tree already says."""
     if not depth:
         return path
-    return path[path.rindex("[") :] if path.endswith("]") else path.rpartition("/")[2]
+    return path[path.rfind("[") :] if path.endswith("]") else path.rpartition("/")[2]
 
 
 def fold_items(

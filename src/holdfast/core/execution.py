@@ -190,6 +190,6 @@ def percent(state: Execution) -> float:
 
 def parent_of(path: str) -> str:
     """`a/b[3]` → `a/b` → `a` → ``."""
-    if path.endswith("]"):
+    if path.endswith("]") and "[" in path:
         return path[: path.rindex("[")]
     return path.rpartition("/")[0]
