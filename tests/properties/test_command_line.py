@@ -65,8 +65,10 @@ def furnish(folder: Path) -> None:
 
 
 def typed(folder: Path, words: list[str]) -> tuple[int, str]:
+    """A worker is told to end when it has nothing to do: it would stay for ever."""
     furnish(folder)
     os.chdir(folder)  # -C moves
+    words = [part for word in words for part in ((word, "--once") if word == "worker" else (word,))]
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
