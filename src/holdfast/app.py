@@ -40,7 +40,7 @@ from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.store import Store
 from holdfast.journal.writer import Writer
 from holdfast.programs.function import Function
-from holdfast.programs.prepare import Preparer, Subject
+from holdfast.programs.prepare import Preparer, Subject, limited
 from holdfast.settings import Settings, ensure_data_folder, load_settings
 from holdfast.settings.known import remember
 from holdfast.tools.adapter import Adapter, Place
@@ -127,6 +127,7 @@ class Engine(core_engine.Engine):
         labels: Mapping[str, str] | None = None,
         hold: bool = False,
         budget: float | Mapping[str, float] | None = None,
+        resources: Mapping[str, Any] | None = None,
         checkpoint: Checkpoints | Mapping[str, Any] | None = None,
         cache: bool = True,
         by: str = "",
@@ -135,6 +136,8 @@ class Engine(core_engine.Engine):
 
         `key` makes handing it in twice the same as once; `hold` hands it in without starting it. `budget` is what it
         may spend, in US dollars, in place of what its plan says; `{"usd": 0.5, "warn_at": 0.8}` also says when to warn.
+        `resources` is what each of its steps may use of the machine, and under `total` all of them together, where it
+        says otherwise than its plan: `{"memory": "500MB", "total": {"cpu": "10m"}}`.
         `checkpoint` says when it saves itself to a file, in place of what the plan or the settings say. Without `cache`
         every tool is asked anew; what it answers is kept for others all the same. `by` says who hands it in, where that
         is not whoever runs this process.
@@ -142,7 +145,7 @@ class Engine(core_engine.Engine):
         created = self.preparer.prepare(
             program, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
             budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
-            fresh=not cache, by=by or core_engine.user(),
+            resources=resources, fresh=not cache, by=by or core_engine.user(),
         )  # fmt: skip
         if created.checkpoint is None:
             created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)
@@ -168,12 +171,14 @@ class Engine(core_engine.Engine):
         from_step: str = "",
         program: Subject | None = None,
         inputs: Mapping[str, Any] | None = None,
+        resources: Mapping[str, Any] | None = None,
         by: str = "",
     ) -> Run:
-        """Run again what did not complete, or everything from a step on; with another plan or other inputs if given."""
+        """Run again what did not complete, or everything from a step on; with another plan, other inputs or other
+        `resources` if given."""
         replacing = None
-        if program is not None or inputs:
-            replacing = await self._replaced(execution_id, program, inputs or {})
+        if program is not None or inputs or resources:
+            replacing = limited(await self._replaced(execution_id, program, inputs or {}), resources)
         return await self.fork(execution_id, at=from_step, replacing=replacing, by=by)
 
     async def _replaced(self, execution_id: str, program: Subject | None, inputs: Mapping[str, Any]) -> ev.TaskCreated:
@@ -182,9 +187,10 @@ class Engine(core_engine.Engine):
         subject: Subject = program if program is not None else _subject_of(created)
         given = {"owner": created.owner, "labels": created.labels, "title": self._title_given(created, before)}
         replaced = self.preparer.prepare(subject, {**before, **inputs}, **given)
-        if program is None or replaced.budget is None:  # another plan is no reason to forget a limit
-            replaced = msgspec.structs.replace(replaced, budget=created.budget)
-        return replaced
+        limits = {name: getattr(created, name) for name in ("budget", "resources", "resources_total")}
+        if program is not None:  # another plan is no reason to forget a limit
+            limits = {name: said for name, said in limits.items() if getattr(replaced, name) is None}
+        return msgspec.structs.replace(replaced, **limits)
 
     def _title_given(self, created: ev.TaskCreated, inputs: Mapping[str, Any]) -> str:
         """The title, if a person gave it; the program's own is made anew from its new inputs."""

@@ -67,3 +67,53 @@ def test_a_limit_that_was_passed_is_one_sentence_where_steps_are_listed(shop: Wo
     told = " ".join(shop.run("show", "@last").out.split())
     assert "which is its limit: yes; if it needs more, raise resources.output of the step" in told
     assert "it said: if it needs" not in told
+
+
+GREEDY = """
+import holdfast
+
+@holdfast.tool(effect="read")
+def hoard(megabytes: int) -> int:
+    return len(b"x" * 10**6 * megabytes) // 10**6
+
+@holdfast.function
+async def collect(ctx: holdfast.Context) -> int:
+    return await ctx.call(hoard, 400)
+"""
+
+
+def test_a_task_is_handed_in_with_limits_and_run_again_with_others(shop: Workshop) -> None:
+    shop.write("tools.py", GREEDY)
+    told = shop.run("run", "collect", "--resource", "memory=150MB", "--resource", "total.processes=20", code=1)
+    identity = shop.newest()["id"]
+    assert "150 MB" in told.out
+    assert f"holdfast retry {identity} --resource NAME=VALUE" in told.out
+    shown = shop.run("show", identity, "--json").json
+    assert shown["resources"]["memory_bytes"] == 150_000_000
+    assert shown["resources_total"]["processes"] == 20
+    again = shop.run("retry", identity, "--resource", "memory=2GB")
+    assert "output: 400" in again.out
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (["memory"], "--resource memory: expected NAME=VALUE, such as --resource memory=500MB"),
+        (["memroy=1GB"], 'resources.memroy: unknown key; did you mean "memory"?'),
+        (["memory=lots"], 'resources.memory: expected a size such as "512MB"'),
+        (["total=5"], "resources.total: expected a map such as {memory: 2GB, cpu: 10m, processes: 200"),
+        (["total=5", "total.cpu=1m"], "--resource total.cpu: total was given a value of its own; say one or the other"),
+        (["total.=5"], "--resource total.=5: expected NAME=VALUE, such as --resource memory=500MB"),
+    ],
+)
+def test_wrong_limits_are_told_and_nothing_is_started(shop: Workshop, said: list[str], told: str) -> None:
+    shop.write("tools.py", GREEDY)
+    arguments = [word for one in said for word in ("--resource", one)]
+    assert told in shop.run("run", "collect", *arguments, code=2).err
+    assert told in shop.run("run", "collect", "--check", *arguments, code=2).err
+    assert shop.run("list", "--json").json == []
+
+
+def test_limits_go_with_one_execution_that_is_retried(shop: Workshop) -> None:
+    told = shop.run("retry", "--status", "failed", "--resource", "memory=1GB", code=2).err
+    assert "--from, --plan, -i and --resource go with the ID of one execution" in told

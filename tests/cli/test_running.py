@@ -39,7 +39,7 @@ def test_a_failure_says_what_happened_what_it_affects_and_what_can_be_done(shop:
 def test_what_repeating_cannot_mend_may_need_another_plan(shop: Workshop) -> None:
     shop.write("odd.yaml", "name: odd\nsteps:\n  - {id: count, tool: work.even, with: {number: 3}, on_error: fail}\n")
     for page in (shop.run("run", "odd.yaml", code=1).out, shop.run("show", "@last").out):
-        assert f"or, if the plan is wrong: holdfast retry {shop.newest()['id']} --plan FILE" in page
+        assert f"or: holdfast retry {shop.newest()['id']} --plan FILE" in page
     shop.run("run", "fail.yaml", code=1)
     assert "--plan" not in shop.run("show", "@last").out
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import InputInvalid, PlanInvalid
-from holdfast.core.plan_read import read_extension, read_plan
+from holdfast.core.plan_read import read_plan
 from holdfast.core.plan_resources import resources_of
 from holdfast.core.resources import Resources, Usage, parse_size, say_size
 from holdfast.programs.cel import Cel
@@ -60,23 +60,14 @@ def plan(**others: Any) -> dict[str, Any]:
     return {"name": "p", "steps": [{"id": "one", "tool": "t"}], **others}
 
 
-def test_a_step_wins_over_its_plan_and_fills_its_gaps_from_it() -> None:
+def test_a_plan_and_its_steps_say_it_each_for_themselves() -> None:
     source = plan(
         resources={"memory": "1GB", "cpu": "2m"},
-        steps=[
-            {"id": "small", "tool": "t", "resources": {"memory": "64MB"}},
-            {"id": "plain", "tool": "t"},
-            {"id": "group", "steps": [{"id": "inner", "tool": "t"}]},
-        ],
-        **{"finally": [{"id": "last", "tool": "t"}]},
+        steps=[{"id": "small", "tool": "t", "resources": {"memory": "64MB"}}, {"id": "plain", "tool": "t"}],
     )
     read = read_plan(source, expressions=Cel())
-    small, plain, group = read.steps
-    whole = Resources(memory_bytes=10**9, cpu_s=120.0)
-    assert small.policy.resources == Resources(memory_bytes=64 * 10**6, cpu_s=120.0)
-    assert plain.policy.resources == group.steps[0].policy.resources == read.finally_[0].policy.resources == whole
-    added = read_extension([{"id": "more", "tool": "t"}], read, expressions=Cel())
-    assert added[0].policy.resources == whole
+    assert read.resources == Resources(memory_bytes=10**9, cpu_s=120.0)
+    assert [step.policy.resources for step in read.steps] == [Resources(memory_bytes=64 * 10**6), None]
 
 
 def test_without_a_word_nothing_is_said() -> None:
@@ -111,10 +102,10 @@ def test_what_was_used_up_is_added_and_what_was_held_is_the_most() -> None:
 def test_a_plan_says_apart_what_each_step_and_what_all_together_may_use() -> None:
     source = plan(resources={"memory": "1GB", "total": {"memory": "3GB", "cpu": "5m", "processes": 40}})
     read = read_plan(source, expressions=Cel())
-    assert read.steps[0].policy.resources == read.resources == Resources(memory_bytes=10**9)
+    assert read.resources == Resources(memory_bytes=10**9)
     assert read.resources_total == Resources(memory_bytes=3 * 10**9, cpu_s=300.0, processes=40)
     only = read_plan(plan(resources={"total": {"open_files": 99}}), expressions=Cel())
-    assert only.steps[0].policy.resources is None
+    assert only.resources is None
     assert only.resources_total == Resources(open_files=99)
 
 

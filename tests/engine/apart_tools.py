@@ -35,6 +35,8 @@ def plain(what: str, folder: str) -> int:
             held = [b"%d" % number * 10**6 for number in range(800)]
             time.sleep(60)
             return len(held)
+        case "memory_once":
+            return len([b"%d" % number * 10**6 for number in range(200)])
         case "cpu":
             while time.process_time() < 60:
                 pass
@@ -43,7 +45,9 @@ def plain(what: str, folder: str) -> int:
                 os.fork()
             time.sleep(60)
         case "open_files":
-            return len([open(os.devnull) for _ in range(3000)])
+            files = [os.open(os.devnull, os.O_RDONLY) for _ in range(3000)]
+            time.sleep(60)
+            return len(files)
         case "disk":
             Path(folder, "big").write_bytes(b"x" * 10**8)
         case _:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,17 +56,6 @@ async def test_a_step_that_says_resources_holds_a_plain_tool_to_them(tmp_path: P
         assert failed.failure is not None
         assert failed.failure.category == "resource"
         assert f"raise resources.{what} of the step, the plan or the tool" in failed.failure.message
-
-
-async def test_resources_of_a_plan_leave_a_tool_where_it_is(tmp_path: Path) -> None:
-    steps = [step(name, "plain", **{"with": {"what": "", "folder": ""}}, **own) for name, own in
-             (("here", {}), ("there", {"resources": {"cpu": "30s"}}))]  # fmt: skip
-    async with engine_at(tmp_path, tools.plain) as engine:
-        run = await engine.start(plan(*steps, resources={"memory": "500MB"}))
-        await result(run)
-        here, there = [msgspec.json.decode((await step_of(run, name)).output) for name in ("here", "there")]
-        assert here == os.getpid()
-        assert there != os.getpid()
 
 
 async def test_arguments_have_their_types_and_results_their_shape(tmp_path: Path) -> None:

@@ -64,6 +64,16 @@ def test_a_function_runs_with_the_real_tools_that_were_handed_over(lab: Lab) -> 
     assert outcome.calls_of("double~2")[0].attempt == 1
 
 
+@pytest.mark.parametrize("where", ["step", "plan", "total"])
+def test_a_real_tool_runs_in_the_lab_also_where_it_would_be_held_to_limits(lab: Lab, where: str) -> None:
+    lab.use(double)
+    limits = {"memory": "500MB"}
+    said = {"step": {}, "plan": {"resources": limits}, "total": {"resources": {"total": limits}}}[where]
+    own = {"resources": limits} if where == "step" else {}
+    outcome = lab.run({"name": "p", "steps": [{"id": "s", "tool": "double", "with": {"value": 2}, **own}], **said})
+    assert (outcome.output, outcome.seconds) == (4, 50)
+
+
 def test_an_outcome_tells_events_and_steps_as_the_command_line_does(lab: Lab) -> None:
     lab.fake(double, returns=5)
     outcome = lab.run(quadruple, inputs={"value": 1})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,7 +18,8 @@ from holdfast.cli.asking import ask_person
 from holdfast.cli.place import bare_engine, is_left_alone, left_alone
 from holdfast.cli.signals import Signals
 from holdfast.cli.stepping import Turnstile
-from holdfast.cli.views import Audience, View
+from holdfast.cli.text import is_terminal
+from holdfast.cli.views import Audience, View, view_for
 from holdfast.core.errors import Refused, StoreCorrupted
 from holdfast.core.events import TaskWaiting
 from holdfast.core.execution import Execution
@@ -36,6 +38,36 @@ STAYS_FOR = ("timer", "event", "quota")
 LOOK_S = 0.5  # how often to look again when nothing was announced
 CATCH_UP_S = 5.0  # how long the last events may take to be shown
 LONG_US = 60_000_000  # who waits for longer is told how to leave
+
+
+async def stay(
+    engine: Engine,
+    run: Run,
+    *,
+    as_json: bool,
+    no_ask: bool,
+    since: int = 0,
+    note: str = "",
+    turnstile: Turnstile | None = None,
+) -> int:
+    """Drive it, or follow whoever does, as long as there is something to see."""
+    view = view_for(as_json)
+    head = await run.head()
+    follows = head.driver not in ("", engine.services.driver) and not engine.is_dead(head.driver)
+    if follows and turnstile is not None:
+        raise Refused(f"another process drives {run.id}, and --step can only hold what this one drives")
+    if follows:
+        view.note(f"another process drives {run.id}; following it{_should_it_be_dead(engine)}")
+    elif note:
+        view.note(note)
+    asks = not (no_ask or as_json or follows) and is_terminal() and is_terminal(sys.stdin)
+    return await Foreground(engine, run, view, asks=asks, follows=follows, turnstile=turnstile).drive(since)
+
+
+def _should_it_be_dead(engine: Engine) -> str:
+    """A dead process holds no lock, but on a server it holds its lease until that has run out."""
+    address = getattr(engine.services.store, "address", None)
+    return f"; if it is dead, its lease runs out within {address.lease_s:g} s" if address is not None else ""
 
 
 class Foreground:

@@ -15,7 +15,8 @@ import typer.core
 import typer.main
 
 FAMILIES = {
-    "running": ("run", "resume", "retry", "fork"),
+    "running": ("run", "resume"),
+    "anew": ("retry", "fork"),
     "detaching": ("drive",),
     "working": ("worker",),
     "looking": ("list", "show", "events", "watch"),

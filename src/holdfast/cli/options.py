@@ -62,6 +62,15 @@ AnyStep = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+NoAsk = Annotated[bool, typer.Option("--no-ask", help="Do not ask at the terminal; exit 3 when a person is needed.")]
+UsedAtMost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--resource",
+        metavar="K=V",
+        help="What each step may use, such as memory=500MB, or all together, such as total.cpu=10m. Repeatable.",
+    ),
+]
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept in the journal.")]
 With = Annotated[
     list[str] | None, typer.Option("--with", metavar="K=V", help="Change an argument; V is JSON or text. Repeatable.")
@@ -101,6 +110,26 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
         if not separator or not name:
             raise InputInvalid(f"{option} {text}: expected NAME=VALUE, such as {option} topic=tides")
         found[name] = said
+    return found
+
+
+def resources_said(texts: Sequence[str] | None) -> dict[str, Any] | None:
+    """`memory=500MB` and `total.cpu=10m` as a plan writes them; None if nothing was given."""
+    found: dict[str, Any] = {}
+    for text in texts or ():
+        name, separator, said = text.partition("=")
+        outer, dot, inner = name.partition(".")
+        if not (separator and outer) or (dot and not inner):
+            raise InputInvalid(f"--resource {text}: expected NAME=VALUE, such as --resource memory=500MB")
+        place: Any = found.setdefault(outer, {}) if dot else found
+        if not isinstance(place, dict):
+            raise InputInvalid(f"--resource {name}: {outer} was given a value of its own; say one or the other")
+        place[inner or outer] = parse_value(said)
+    if not found:
+        return None
+    from holdfast.core.plan_resources import task_resources_of
+
+    task_resources_of(found)  # a mistake is told before anything is opened
     return found
 
 

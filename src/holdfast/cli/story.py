@@ -195,7 +195,7 @@ def failure_lines(shown: Wired) -> list[str]:
         lines.append(f"what it affects: {', '.join(failure['affects'])} did not run")
     first_choice, *others = choices_after(failure["category"], shown["kind"], shown["id"])
     lines.append(f"what can be done now: {first_choice.command}    # {first_choice.meaning}")
-    lines += [f"or, if the plan is wrong: {choice.command}    # {choice.meaning}" for choice in others]
+    lines += [f"or: {choice.command}    # {choice.meaning}" for choice in others]
     return lines
 
 

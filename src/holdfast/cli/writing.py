@@ -133,7 +133,7 @@ def graph(
 
 def _plan_in_file(settings: Settings, file: str) -> Plan:
     from holdfast.app import preparer_of
-    from holdfast.cli.running import locate
+    from holdfast.cli.subject import locate
     from holdfast.programs.documents import named, read_document
 
     path = settings.root / locate(file, settings)

@@ -146,4 +146,11 @@ def choices_after(category: str, program_kind: str, execution_id: str) -> tuple[
     corrected = Choice(
         name="retry_with_plan", command=f"holdfast retry {execution_id} --plan FILE", meaning="with a corrected plan"
     )
-    return (again, corrected) if category in NOT_MENDED_BY_REPEATING and program_kind == "plan" else (again,)
+    limited = Choice(
+        name="retry_with_resources",
+        command=f"holdfast retry {execution_id} --resource NAME=VALUE",
+        meaning="with other limits; what a step says itself is in its plan",
+    )
+    is_limited = category == "resource"
+    is_for_its_plan = program_kind == "plan" and (is_limited or category in NOT_MENDED_BY_REPEATING)
+    return (again, *((limited,) if is_limited else ()), *((corrected,) if is_for_its_plan else ()))

@@ -129,7 +129,8 @@ class TaskCreated(Event, frozen=True, gc=False, tag="task:created"):
     checkpoint: Checkpoints | None = None
     parallel: int = 0  # tool calls at once in this execution; 0: as many as the settings allow
     fresh: bool = False  # nothing is answered from the cache
-    resources_total: Resources | None = None  # of the machine, for the commands of all its steps together
+    resources: Resources | None = None  # of the machine, for each step that does not say otherwise
+    resources_total: Resources | None = None  # the same for all its steps together
     by: str = ""  # who handed it in, which need not be whom it belongs to; a child's parent did
 
 

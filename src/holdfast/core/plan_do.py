@@ -27,7 +27,6 @@ from holdfast.core.policy import (
     Retry,
     StepPolicy,
 )
-from holdfast.core.resources import Resources
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
 
 FACTOR_MAX = 100.0
@@ -61,14 +60,12 @@ class Doing:
         programs: Callable[[str], bool] | None,
         problems: Problems,
         template: Callable[[Any, str, Scope], Template],
-        resources: Resources | None = None,
     ) -> None:
         self._tools = tools
         self._tool_names = frozenset(tools.names()) if tools is not None else frozenset[str]()
         self._programs = programs
         self._problems = problems
         self._template = template
-        self._resources = resources  # what the plan says of all its steps
 
     # ---- tools --------------------------------------------------------------------------------------------------
 
@@ -176,15 +173,13 @@ class Doing:
         doubts: tuple[DoubtPolicy, ...] = get_args(DoubtPolicy)
         on_errors: tuple[OnError, ...] = get_args(OnError)
         on_error: OnError | None = fields.choice("on_error", on_errors)
-        own = read_resources(fields)
         return StepPolicy(
             effect=fields.choice("effect", effects),
             timeout_s=self._timeout(fields),
             retry=self._retry(fields),
             in_doubt=fields.choice("in_doubt", doubts),
             cache_s=self._cache(fields),
-            resources=own.over(self._resources) if own is not None else self._resources,
-            resources_from_plan=own is None and self._resources is not None,
+            resources=read_resources(fields),
             on_error=on_error or "ask",
         )
 

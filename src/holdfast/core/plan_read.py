@@ -58,7 +58,7 @@ def read_plan(
         else:
             fields = Fields(cast("dict[str, Any]", document), "", problems, PLAN_KEYS)
             each, total = read_plan_resources(fields)
-            steps = StepsReader(expressions, tools, programs, problems, each)
+            steps = StepsReader(expressions, tools, programs, problems)
             plan = replace(_Reader(fields, steps, secrets).plan(name), resources=each, resources_total=total)
     except TooMany:
         pass
@@ -83,7 +83,7 @@ def read_extension(
     try:
         document = plain_json(source, problems)
         scope = Scope(frozenset(plan.inputs), secrets=secrets)
-        reader = StepsReader(expressions, tools, programs, problems, plan.resources)
+        reader = StepsReader(expressions, tools, programs, problems)
         steps, _ = reader.read(document, "steps", scope, existing=plan.steps, taken=taken)
     except TooMany:
         pass

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 from holdfast.core.errors import InputInvalid
 from holdfast.core.plan_fields import Fields, Problems, TooMany, plain_json
@@ -21,6 +21,7 @@ from holdfast.core.resources import (
 )
 from holdfast.core.suggest import describe_value
 
+T = TypeVar("T")
 KEYS = ("memory", "cpu", "processes", "open_files", "disk", "output", "cores")
 TOTAL = "total"
 TOTAL_KEYS = KEYS[:5]  # what is printed, and how fast each command may go, is its own affair
@@ -45,19 +46,26 @@ def read_plan_resources(fields: Fields) -> tuple[Resources | None, Resources | N
 
 
 def resources_of(value: Resources | Mapping[str, Any]) -> Resources:
-    """What a caller in Python, or the settings, say, held to the same rules."""
-    if isinstance(value, Resources):
-        return value
+    """What a tool, or the settings, say, held to the same rules."""
+    return value if isinstance(value, Resources) else _checked(value, read_resources) or Resources()
+
+
+def task_resources_of(value: Mapping[str, Any]) -> tuple[Resources | None, Resources | None]:
+    """What whoever hands a task in says, held to the rules of a plan: of each step, and of all of them together."""
+    return _checked(value, read_plan_resources) or (None, None)
+
+
+def _checked(value: Mapping[str, Any], read: Callable[[Fields], T]) -> T | None:
     problems = Problems()
-    found: Resources | None = None
+    found: T | None = None
     try:
         document = plain_json({"resources": dict(value)}, problems)
-        found = read_resources(Fields(cast("dict[str, Any]", document), "", problems, ("resources",)))
+        found = read(Fields(cast("dict[str, Any]", document), "", problems, ("resources",)))
     except TooMany:
         pass
     if problems:
         raise InputInvalid("\n".join(map(str, problems.in_reading_order())))
-    return found or Resources()
+    return found
 
 
 def _read(fields: Fields) -> Resources:

@@ -275,7 +275,7 @@ STEP: Schema = {
     "in_doubt": {"enum": list(get_args(DoubtPolicy)), "description": "When a once step may or may not have happened."},
     "on_error": {"enum": list(get_args(OnError)), "description": "When no retry can mend it."},
     "approval": _said(ref("approval"), "A person must agree first; alone, a step that is nothing but that."),
-    "resources": _said(ref("resources"), "What the commands it starts may use of the machine."),
+    "resources": _said(ref("resources"), "What its commands, or a tool of yours, may use of the machine."),
     "steps": _said(ref("steps"), "A plan within the plan."),
     "output": {"description": "The output of the plan within the plan."},
     "wait": _said(ref("wait"), "A duration, or one of for, until and event."),

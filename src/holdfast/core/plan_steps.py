@@ -27,7 +27,6 @@ from holdfast.core.plan_fields import Fields, Problems
 from holdfast.core.plan_graph import Graph
 from holdfast.core.plan_scope import UNNAMED, Scope
 from holdfast.core.policy import FOR_EACH_PARALLEL
-from holdfast.core.resources import Resources
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
 
 _ID = re.compile(r"[a-z][a-z0-9_]*")
@@ -55,11 +54,10 @@ class StepsReader:
         tools: ToolCatalog | None,
         programs: Callable[[str], bool] | None,
         problems: Problems,
-        resources: Resources | None = None,
     ) -> None:
         self._expressions = expressions
         self._problems = problems
-        self._doing = Doing(tools, programs, problems, self.template, resources)
+        self._doing = Doing(tools, programs, problems, self.template)
 
     def template(self, value: Any, place: str, scope: Scope) -> Template:
         template = Template.compile(value, self._expressions, scope.names, place, self._problems)

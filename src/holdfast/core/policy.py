@@ -123,7 +123,6 @@ class StepPolicy(msgspec.Struct, frozen=True, kw_only=True):
     approval: Approval | None = None
     cache_s: float | None = None
     resources: Resources | None = None
-    resources_from_plan: bool = False  # which says them of all its steps, and not of this one
     on_error: OnError = "fail"
 
 

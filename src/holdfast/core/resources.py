@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -52,11 +52,17 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
     def named(self) -> str:
         """Those it limits, as people write them: `memory, cpu`."""
-        return ", ".join(name.partition("_")[0] if name != "open_files" else name for name in _said(self))
+        return _named([self])
 
 
-def _said(resources: Resources) -> list[str]:
-    return [name for name in _NAMES if getattr(resources, name) is not None]
+def beyond_reach(said: Iterable[Resources]) -> str:
+    """Of a tool that nobody can hold to them."""
+    return f"runs in the engine's process and is held to none of {_named(list(said))}"
+
+
+def _named(said: Sequence[Resources]) -> str:
+    limited = [name for name in _NAMES if any(getattr(one, name) is not None for one in said)]
+    return ", ".join(name.partition("_")[0] if name != "open_files" else name for name in limited)
 
 
 _NAMES = Resources.__struct_fields__

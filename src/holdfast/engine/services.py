@@ -208,11 +208,12 @@ class Services:
     def _known_tool(self, name: str) -> Tool[..., Any] | None:
         return self.registry.get(name) if name in self.registry.names() else None
 
-    def allowed(self, step: Resources | None, tool: Resources | None) -> Resources:
-        """What a call may use: as its step says, then its tool, then the settings."""
-        if step is None and tool is None:
-            return self.resources
-        return (step.over(tool) if step is not None else tool or self.resources).over(self.resources)
+    def allowed(self, *said: Resources | None) -> Resources:
+        """What a call may use: as its step says, then its task, then its tool, and in the end the settings."""
+        found = self.resources
+        for one in reversed(said):
+            found = one.over(found) if one is not None else found
+        return found
 
     def open_log(self, state: Execution, chain: bytes, epoch: int) -> Log:
         """The journal of an execution that this engine has claimed."""

@@ -17,7 +17,7 @@ from holdfast.core.errors import Suspended
 from holdfast.core.execution import Step
 from holdfast.core.failure import Failure, describe
 from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, Effect
-from holdfast.core.resources import Usage
+from holdfast.core.resources import Usage, beyond_reach
 from holdfast.engine.attempt import AnsweredLate, invoke
 from holdfast.engine.breaker import Breaker
 from holdfast.engine.budgeting import bill, bill_of_cut, nothing_spent
@@ -80,7 +80,6 @@ async def _try(
         await _durable(work, number, started_at, tool)
     call_ = run.make_call(call.path, number, notes_for(tool, run.state.steps[call.path]))
     _hold(work, call_, tool)
-    call_.together = run.together
     if guard is not None:
         _hand_over(work, guard, call_)
     if run.state.id in run.services.feed.watched:
@@ -115,14 +114,16 @@ async def _try(
 
 
 def _hold(work: Work, call_: Call, tool: Tool[..., Any]) -> None:
-    """Say what it may use, and where it runs. A plan speaks of all its steps alike, and some keep something in this
-    process; so only what a step says of itself moves a tool out of it."""
-    policy = work.call.policy
-    call_.resources = work.run.services.allowed(policy.resources, tool.resources)
-    own = policy.resources if not policy.resources_from_plan else None
-    call_.apart = tool.apart or (own is not None and tool.can_run_apart)
-    if own is not None and not call_.apart and tool.resources is None:
-        call_.hear("warning", f"{tool.name} runs in the engine's process and is held to none of {own.named()}\n")
+    """Say what it may use, and where it runs: nothing can be held to anything inside the engine's own process, so
+    whatever its step or its task limits is moved out of it, if it can be."""
+    run, own = work.run, work.call.policy.resources
+    task = run.state.facts()
+    call_.together = run.together
+    call_.resources = run.services.allowed(own, task.resources, tool.resources)
+    said = [one for one in (own, task.resources, task.resources_total) if one is not None]
+    call_.apart = tool.apart or (bool(said) and tool.can_run_apart)
+    if said and not call_.apart and (tool.is_theirs or own is not None) and tool.resources is None:
+        call_.hear("warning", f"{tool.name} {beyond_reach(said)}\n")
 
 
 def _hand_over(work: Work, guard: Guard, call_: Call) -> None:

@@ -194,6 +194,7 @@ def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> 
         "recoveries": state.recoveries,
         "spend": wire_spend(state.spend),
         "used": plain(all_used(step.used for step in state.steps.values())),
+        "resources": plain(created.resources),
         "resources_total": plain(created.resources_total),
         "events": state.seq,
     }

@@ -280,7 +280,7 @@ class _Code:
     """Plain code in the shape of a tool."""
 
     retry = approval = cache_s = timeout_s = idle_timeout_s = cost_micros = breaker = resources = None
-    apart = False
+    apart = can_run_apart = is_theirs = False  # it is where its function is; the guide says so, not every step
     in_doubt = "ask"
     version = "1"
     can_verify = can_reduce = can_refresh = False

@@ -12,6 +12,7 @@ from typing import Any, cast
 from holdfast.core.errors import InvalidCall, Problem
 from holdfast.core.expressions import references, split_template
 from holdfast.core.plan import Plan, PlanStep, walk
+from holdfast.core.resources import beyond_reach
 from holdfast.core.suggest import did_you_mean, quoted
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Vault
@@ -27,7 +28,8 @@ def lint(document: Any, plan: Plan, registry: Registry) -> list[Problem]:
     """Every finding with its place, in the order of the document."""
     found = [Problem(f"inputs.{name}", "nothing uses this input") for name in _unused(document, plan)]
     for place, step in walk(plan):
-        found += [Problem(f"{place}.{key}" if key else place, message) for key, message in _of_step(step, registry)]
+        said = _of_step(step, plan, registry)
+        found += [Problem(f"{place}.{key}" if key else place, message) for key, message in said]
     return found
 
 
@@ -48,7 +50,7 @@ def unmet(plan: Plan, registry: Registry, secrets: Vault | None = None) -> list[
     ]
 
 
-def _of_step(step: PlanStep, registry: Registry) -> Iterator[tuple[str, str]]:
+def _of_step(step: PlanStep, plan: Plan, registry: Registry) -> Iterator[tuple[str, str]]:
     if step.when is not None and not step.when.uses and _never(step):
         yield "when", "is always false, so this step never runs"
     if step.approval is not None and step.approval.expires_s == 0:
@@ -60,6 +62,7 @@ def _of_step(step: PlanStep, registry: Registry) -> Iterator[tuple[str, str]]:
         yield "tool", f"no tool called {quoted(step.tool)}{near or ';'} this step will be left out"
         return
     yield from _of_tool(step, registry.get(step.tool))
+    yield from _beyond_reach(step, plan, registry.get(step.tool))
     given: Any = step.arguments.source
     if isinstance(given, dict):
         later = step.arguments.dynamic_keys
@@ -75,14 +78,20 @@ def _of_tool(step: PlanStep, tool: Tool[..., Any]) -> Iterator[tuple[str, str]]:
         yield "cache", "a call that uses a secret is never answered from the cache"
     if step.fallbacks and effect == "once":
         yield "fallback", _UNREACHED
-    own = step.policy.resources
-    is_told = own is not None and not step.policy.resources_from_plan
-    if own is not None and is_told and tool.resources is None and not (tool.apart or tool.can_run_apart):
-        yield "resources", f"{tool.name} runs in the engine's process and is held to none of {own.named()}"
     if step.policy.in_doubt is not None and effect != "once":
         yield "in_doubt", f"only once steps can be in doubt, and this one is {effect}"
     elif step.policy.in_doubt == "verify" and not tool.can_verify:
         yield "in_doubt", f"{tool.name} has no check of its own; a person will be asked"
+
+
+def _beyond_reach(step: PlanStep, plan: Plan, tool: Tool[..., Any]) -> Iterator[tuple[str, str]]:
+    """Limits that hold nobody. A plan that limits all its steps says nothing about those of Holdfast's own tools, which
+    keep limits of their own."""
+    own = step.policy.resources
+    said = [one for one in (own, plan.resources, plan.resources_total) if one is not None]
+    is_held = tool.resources is not None or tool.apart or tool.can_run_apart
+    if said and not is_held and (own is not None or tool.is_theirs):
+        yield "resources" if own is not None else "tool", f"{tool.name} {beyond_reach(said)}"
 
 
 def _never(step: PlanStep) -> bool:

@@ -22,6 +22,7 @@ from holdfast.core.inputs import InputSpec, check_inputs
 from holdfast.core.labels import check_labels, check_title
 from holdfast.core.plan import Plan, PlanStep, walk
 from holdfast.core.plan_read import read_extension, read_plan
+from holdfast.core.plan_resources import task_resources_of
 from holdfast.core.policy import Concurrency
 from holdfast.core.suggest import did_you_mean
 from holdfast.engine.program import ChildTask, Program
@@ -83,7 +84,11 @@ class Preparer:
         """A child belongs to whom its parent does, and bears its labels unless its plan says otherwise."""
         key = f"{parent.id}:{parent.path}"
         created = self.prepare(subject, inputs, parent=parent, owner=family.owner, key=key, fresh=family.fresh)
-        return msgspec.structs.replace(created, labels={**family.labels, **created.labels})
+        return msgspec.structs.replace(
+            created,
+            labels={**family.labels, **created.labels},
+            resources=created.resources.over(family.resources) if created.resources is not None else family.resources,
+        )
 
     def _created(
         self, program: ev.Program, inputs: Mapping[str, Any], known: dict[str, Any], said: dict[str, Any]
@@ -98,6 +103,7 @@ class Preparer:
         budget = said.pop("budget", None)
         if budget is not None:
             known["budget"] = budget if isinstance(budget, Budget) else _read_budget(budget)
+        resources = said.pop("resources", None)
         created = ev.TaskCreated(
             at=self._now_us(),
             program=program,
@@ -109,7 +115,7 @@ class Preparer:
             **known,
             **said,
         )
-        return _checked(created)
+        return limited(_checked(created), resources)
 
     def _of_plan(self, plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What a plan says about its task, with its inputs filled in."""
@@ -125,6 +131,7 @@ class Preparer:
             "budget": plan.budget,
             "checkpoint": plan.checkpoint,
             "parallel": plan.parallel,
+            "resources": plan.resources,
             "resources_total": plan.resources_total,
         }
         if plan.concurrency is not None:
@@ -294,6 +301,16 @@ def _read_budget(given: object) -> Budget:
         return read_budget(given)
     except InputInvalid as error:
         raise InputInvalid(f"budget: {error}") from None
+
+
+def limited(created: ev.TaskCreated, given: Mapping[str, Any] | None) -> ev.TaskCreated:
+    """The task with what a person says it may use of the machine, who wins over its program."""
+    each, total = task_resources_of(given) if given is not None else (None, None)
+    return msgspec.structs.replace(
+        created,
+        resources=each.over(created.resources) if each is not None else created.resources,
+        resources_total=total.over(created.resources_total) if total is not None else created.resources_total,
+    )
 
 
 def _bounded(inputs: Mapping[str, Any]) -> Raw:

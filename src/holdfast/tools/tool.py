@@ -62,7 +62,7 @@ class Tool(Hooked, Generic[P, R]):
         self.turns: Callable[[Mapping[str, Any]], Turns] | None = None  # what a call waits for, by its arguments
         self.is_async = inspect.iscoroutinefunction(function)
         self.place = place_of(function)
-        # Where another process finds it. Whether it does run there is said by the tool or, if None, by its step.
+        # Where another process finds it. Whether it does run there, the tool says or, if None, its step or task.
         self.home = home_of(function if made_of is None else made_of)
         self.apart = options.apart if options.apart is not None or options.resources is None else True
         if self.apart and self.home is None:
@@ -172,6 +172,11 @@ class Tool(Hooked, Generic[P, R]):
         return unmet
 
     # ---- running
+
+    @property
+    def is_theirs(self) -> bool:
+        """Whether somebody else than Holdfast wrote it."""
+        return not str(self.function.__module__).startswith("holdfast.")
 
     @property
     def can_run_apart(self) -> bool:

@@ -1,0 +1,170 @@
+"""What a task may use of the machine: its plan says it, or whoever hands it in; every tool that can be held is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import holdfast
+from engine import apart_tools as tools
+from engine.kit import engine_at, events, plan, result, settled, step, step_of
+from holdfast.core.errors import InputInvalid
+from holdfast.core.events import StepLogged
+from holdfast.core.resources import Resources
+from holdfast.journal.blobs import fetch_blob
+from holdfast.tools.logbook import decode_lines
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+GREEDY: dict[str, dict[str, Any]] = {
+    "memory": {"memory": "150MB"},
+    "cpu": {"cpu": "1s"},
+    "processes": {"processes": 20},
+    "open_files": {"open_files": 60},
+    "disk": {"disk": "2MB"},
+}
+
+
+def calm(step_id: str, **others: Any) -> dict[str, Any]:
+    return step(step_id, "plain", **{"with": {"what": "", "folder": ""}, **others})
+
+
+@holdfast.function
+async def greedy(ctx: holdfast.Context, what: str, folder: str) -> int:
+    return await ctx.call(tools.plain, what, folder)
+
+
+@holdfast.function
+async def parent(ctx: holdfast.Context, what: str, folder: str) -> Any:
+    child = await ctx.start(greedy, {"what": what, "folder": folder})
+    return await child.result()
+
+
+@holdfast.function
+async def homely(ctx: holdfast.Context) -> int:
+    return await ctx.run("pid", os.getpid)
+
+
+async def _told(run: holdfast.Run) -> list[str]:
+    logs = [event.log for event in await events(run) if isinstance(event, StepLogged)]
+    return [line.text for log in logs for line in decode_lines(await fetch_blob(run._engine.services.store, log))]
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["each", "total"])
+@pytest.mark.parametrize("what", GREEDY)
+async def test_what_a_plan_says_holds_plain_tools_and_a_neighbour_does_not_notice(
+    tmp_path: Path, what: str, whole: bool
+) -> None:
+    limits: dict[str, Any] = {"total": GREEDY[what]} if whole else GREEDY[what]
+    attack = step("attack", "plain", **{"with": {"what": what, "folder": str(tmp_path)}})
+    async with engine_at(tmp_path, tools.plain) as engine:
+        neighbour = await engine.start(plan(calm("calm")))
+        run = await engine.start(plan(attack, resources=limits))
+        assert await settled(run) == "failed"
+        failed = await step_of(run, "attack")
+        assert failed.failure is not None
+        assert failed.failure.category == "resource"
+        assert f"raise resources.{'total.' if whole else ''}{what} of the" in failed.failure.message
+        assert failed.used is not None
+        assert await result(neighbour) == os.getpid()
+
+
+@pytest.mark.parametrize("limits", [{"memory": "500MB"}, {"total": {"memory": "500MB"}}], ids=["each", "total"])
+async def test_only_a_task_that_is_limited_moves_its_tools(tmp_path: Path, limits: dict[str, Any]) -> None:
+    (tmp_path / "holdfast.toml").write_text('[resources]\nmemory = "1GB"\n')  # settings are for whatever runs apart
+    async with engine_at(tmp_path, tools.plain) as engine:
+        free, held = [await engine.start(plan(calm("one"), **said)) for said in ({}, {"resources": limits})]
+        assert await result(free) == os.getpid()
+        assert await result(held) != os.getpid()
+
+
+async def test_a_function_is_held_to_what_it_was_handed_in_with_and_so_is_its_child(tmp_path: Path) -> None:
+    given = {"what": "memory", "folder": ""}
+    async with engine_at(tmp_path, tools.plain, functions=[greedy, parent]) as engine:
+        for function in (greedy, parent):
+            run = await engine.start(function, inputs=given, resources={"memory": "150MB"})
+            assert await settled(run) == "failed"
+            with pytest.raises(holdfast.ExecutionFailed, match=r"150 MB are allowed, so it was ended: plain"):
+                await run.result()
+
+
+async def test_code_of_a_function_stays_with_it(tmp_path: Path) -> None:
+    async with engine_at(tmp_path, functions=[homely]) as engine:
+        run = await engine.start(homely, resources={"memory": "150MB"})
+        assert await result(run) == os.getpid()
+        assert await _told(run) == []
+
+
+async def test_whoever_hands_it_in_wins_over_the_plan_and_fills_its_gaps_from_it(tmp_path: Path) -> None:
+    source = plan(calm("one"), resources={"memory": "1GB", "cpu": "2m", "total": {"disk": "1GB"}})
+    given = {"memory": "500MB", "total": {"cpu": "10m"}}
+    async with engine_at(tmp_path, tools.plain) as engine:
+        run = await engine.start(source, resources=given)
+        shown: Any = await run.show()
+        each, total = [msgspec.convert(shown[name], Resources) for name in ("resources", "resources_total")]
+        assert each == Resources(memory_bytes=500 * 10**6, cpu_s=120.0)
+        assert total == Resources(disk_bytes=10**9, cpu_s=600.0)
+        await result(run)
+
+
+async def test_wrong_limits_are_refused_and_nothing_is_handed_in(tmp_path: Path) -> None:
+    async with engine_at(tmp_path, tools.plain) as engine:
+        with pytest.raises(InputInvalid) as caught:
+            await engine.start(plan(calm("one")), resources={"memroy": "1GB", "total": {"cores": 2, "cpu": "no"}})
+        assert str(caught.value).splitlines() == [
+            'resources.memroy: unknown key; did you mean "memory"?',
+            "resources.total.cores: unknown key; known are: memory, cpu, processes, open_files, disk",
+            'resources.total.cpu: expected a duration such as "250ms", "1.5s", "5m", "2h30m" or "1d", or a number of '
+            'seconds, got the string "no"',
+        ]
+        assert await engine.list() == []
+
+
+async def test_a_retry_keeps_the_limits_unless_it_is_given_others(tmp_path: Path) -> None:
+    given = {"what": "memory_once", "folder": str(tmp_path)}
+    async with engine_at(tmp_path, tools.plain, functions=[greedy]) as engine:
+        run = await engine.start(greedy, inputs=given, resources={"memory": "150MB", "cpu": "50s"})
+        assert await settled(run) == "failed"
+        again = await engine.retry(run.id, inputs={"folder": str(tmp_path / "elsewhere")})
+        assert (await again.state()).facts().resources == Resources(memory_bytes=150 * 10**6, cpu_s=50.0)
+        assert await settled(again) == "failed"
+        more = await engine.retry(run.id, resources={"memory": "2GB"})
+        assert (await more.state()).facts().resources == Resources(memory_bytes=2 * 10**9, cpu_s=50.0)
+        assert await result(more) == 200
+
+
+async def test_a_corrected_plan_brings_its_own_limits_and_forgets_none(tmp_path: Path) -> None:
+    failing = step("one", "failing", on_error="fail", **{"with": {"how": "bug"}})
+    async with engine_at(tmp_path, tools.failing) as engine:
+        run = await engine.start(plan(failing, resources={"memory": "150MB", "total": {"cpu": "1m"}}))
+        assert await settled(run) == "failed"
+        again = await engine.retry(run.id, program=plan(failing, resources={"memory": "1GB"}))
+        facts = (await again.state()).facts()
+        assert (facts.resources, facts.resources_total) == (Resources(memory_bytes=10**9), Resources(cpu_s=60.0))
+        await settled(again)
+
+
+async def test_a_tool_of_theirs_that_a_task_cannot_hold_says_so_and_one_of_ours_does_not(tmp_path: Path) -> None:
+    @holdfast.tool(effect="read")
+    def here() -> None: ...
+
+    write = step("two", "files.write", **{"with": {"path": "a.txt", "text": "a"}})
+    async with engine_at(tmp_path, here) as engine:
+        run = await engine.start(plan(step("one", "here"), write, resources={"memory": "50MB", "total": {"cpu": "9s"}}))
+        await result(run)
+        assert await _told(run) == ["here runs in the engine's process and is held to none of memory, cpu"]
+
+
+async def test_the_limits_of_a_task_survive_its_journal(tmp_path: Path) -> None:
+    async with engine_at(tmp_path, tools.plain) as engine:
+        run = await engine.start(plan({"id": "go", "wait": {"event": "go"}}, calm("one"), resources={"memory": "1GB"}))
+    async with engine_at(tmp_path, tools.plain) as engine:
+        run = engine.get(run.id)
+        await run.send("go")
+        await result(run)
+        assert msgspec.json.decode((await step_of(run, "one")).output) != os.getpid()
