@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.cli.looking import whole
 from holdfast.cli.showing import page_of
-from holdfast.cli.story import line_of
+from holdfast.cli.story import line_of, request_lines
 from holdfast.cli.text import local_time
 from holdfast.core import events as ev
 from holdfast.core.errors import BundleInvalid, ImportMismatch, Refused
+from holdfast.core.notices import facts_of, notice_of
 from holdfast.engine.carrying import Restored
-from holdfast.engine.wire import wire_event
+from holdfast.engine.wire import wire_event, wire_request
 from holdfast.journal.bundle import Bundle, Carried
 from holdfast.journal.codec import make_row
 from holdfast.journal.log import read_events
@@ -116,3 +117,41 @@ def test_any_events_in_a_chain_that_fits_are_restored_or_refused(events: list[An
     forged = file_of(Bundle([Carried(rows, state)], {}))
     restored = restored_or_refused(forged)
     assert restored is None or restored.id == ROOT
+
+
+fields_said = {
+    "type": st.sampled_from(["string", "list", "map"]),
+    "choices": json_values,
+    "description": json_values,
+    "fields": st.dictionaries(st.text(max_size=3), st.fixed_dictionaries({}, optional={"type": st.just("string")}))
+    | json_values,
+}
+requests = st.builds(
+    ev.Request,
+    id=st.sampled_from(["", "a", "a#", "a#-1", "a#٣", f"a#{'9' * 5000}", "a#2", "#2"]),
+    kind=st.sampled_from(get_args(ev.RequestKind)),
+    path=st.sampled_from(["", "a"]),
+    message=st.text(max_size=5),
+    schema=(json_values | st.fixed_dictionaries({}, optional=fields_said)).map(msgspec.json.encode).map(msgspec.Raw),
+    arguments=json_values.map(msgspec.json.encode).map(msgspec.Raw),
+)
+
+
+@examples(100)
+@given(requests)
+def test_any_request_in_a_chain_that_fits_is_told_or_refused(request: ev.Request) -> None:
+    """By `inbox`, and to people who are told that something waits."""
+
+    async def look(data: bytes) -> None:
+        async with holdfast.Engine("memory:") as engine:
+            try:
+                restored = await engine.restore(data, force=True)
+            except DOCUMENTED:
+                return
+            state = await engine.get(restored.id).state()
+            for fact in facts_of(state, state.seq):
+                assert notice_of(state, fact).text
+            for asked in state.open_requests():
+                assert request_lines(msgspec.to_builtins(wire_request(asked, state)), restored.id)
+
+    asyncio.run(look(file_of(bundle_of(ev.RequestOpened(at=5, request=request)))))

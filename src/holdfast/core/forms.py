@@ -50,6 +50,18 @@ def schema_of(field: Field, form: Form | None, on_expiry: OnExpiry) -> Schema:
     return schema
 
 
+class _Written(Field, frozen=True, forbid_unknown_fields=False):
+    """What `schema_of` makes."""
+
+    fields: dict[str, Field] | None = None
+    on_expiry: OnExpiry = "fail"
+
+
+def check_schema(schema: bytes) -> None:
+    """Of a request that came from a file; raises `msgspec.ValidationError` for what no question can look like."""
+    msgspec.json.decode(schema, type=_Written | None)
+
+
 def as_field(given: InputType | Field) -> Field:
     return given if isinstance(given, Field) else Field(type=given)
 

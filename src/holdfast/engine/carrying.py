@@ -17,6 +17,7 @@ from holdfast.core import events as ev
 from holdfast.core.commands import Command, internal_id
 from holdfast.core.errors import BundleInvalid, ImportMismatch, Refused, UsageError
 from holdfast.core.execution import Execution
+from holdfast.core.forms import check_schema
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.catching_up import Additions, Gap, catch_up, compare, has_news
 from holdfast.engine.compat import differences, is_of_folder, unaccepted
@@ -82,6 +83,9 @@ def _rehearse_showing(state: Execution) -> None:
     for path, step in planned_steps(state).items():
         if not isinstance(path, str) or not isinstance(step.get("tool", ""), str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the id or the tool of step {path!r} is no text")
+    for asked in state.requests.values():
+        if asked.request.kind == "question":
+            check_schema(asked.request.schema)
 
 
 def _read_file(path: Path) -> Bundle:
