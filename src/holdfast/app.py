@@ -127,7 +127,7 @@ class Engine(core_engine.Engine):
         labels: Mapping[str, str] | None = None,
         hold: bool = False,
         budget: float | Mapping[str, float] | None = None,
-        resources: Mapping[str, Any] | None = None,
+        resources: Resources | Mapping[str, Any] | None = None,
         checkpoint: Checkpoints | Mapping[str, Any] | None = None,
         cache: bool = True,
         by: str = "",
@@ -171,7 +171,7 @@ class Engine(core_engine.Engine):
         from_step: str = "",
         program: Subject | None = None,
         inputs: Mapping[str, Any] | None = None,
-        resources: Mapping[str, Any] | None = None,
+        resources: Resources | Mapping[str, Any] | None = None,
         by: str = "",
     ) -> Run:
         """Run again what did not complete, or everything from a step on; with another plan, other inputs or other
@@ -187,10 +187,9 @@ class Engine(core_engine.Engine):
         subject: Subject = program if program is not None else _subject_of(created)
         given = {"owner": created.owner, "labels": created.labels, "title": self._title_given(created, before)}
         replaced = self.preparer.prepare(subject, {**before, **inputs}, **given)
-        limits = {name: getattr(created, name) for name in ("budget", "resources", "resources_total")}
-        if program is not None:  # another plan is no reason to forget a limit
-            limits = {name: said for name, said in limits.items() if getattr(replaced, name) is None}
-        return msgspec.structs.replace(replaced, **limits)
+        if program is None or replaced.budget is None:  # another plan is no reason to forget a limit
+            replaced = msgspec.structs.replace(replaced, budget=created.budget)
+        return msgspec.structs.replace(replaced, resources=created.resources, resources_total=created.resources_total)
 
     def _title_given(self, created: ev.TaskCreated, inputs: Mapping[str, Any]) -> str:
         """The title, if a person gave it; the program's own is made anew from its new inputs."""

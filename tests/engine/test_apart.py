@@ -55,7 +55,7 @@ async def test_a_step_that_says_resources_holds_a_plain_tool_to_them(tmp_path: P
         failed = await step_of(run, "attack")
         assert failed.failure is not None
         assert failed.failure.category == "resource"
-        assert f"raise resources.{what} of the step, the plan or the tool" in failed.failure.message
+        assert f"raise resources.{what} of the step, the task or the tool" in failed.failure.message
 
 
 async def test_arguments_have_their_types_and_results_their_shape(tmp_path: Path) -> None:

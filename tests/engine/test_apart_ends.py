@@ -63,7 +63,7 @@ async def test_what_all_steps_may_use_together_holds_processes_of_tools(tmp_path
         assert await settled(run) == "failed"
         failure = (await step_of(run, "spin")).failure
         assert failure is not None
-        assert "raise resources.total.cpu of the plan" in failure.message
+        assert "raise resources.total.cpu of the task" in failure.message
 
 
 async def _first_failure(run: holdfast.Run) -> Failure:

@@ -17,6 +17,7 @@ import holdfast
 from engine.kit import engine_at, events, plan, result, seen, settled, step, step_of, until
 from holdfast.core.errors import Misconfigured
 from holdfast.core.events import StepCompleted, StepFailed, StepInDoubt, StepInterrupted, StepRetrying
+from holdfast.core.plan_resources import limits_of
 from holdfast.core.resources import DEFAULTS, Resources, all_used
 from holdfast.engine.guards import together_of
 from holdfast.engine.services import Limits
@@ -56,7 +57,7 @@ async def test_whoever_takes_more_than_allowed_fails_alone(tmp_path: Path, name:
         failed = await step_of(attacker, "attack")
         assert failed.failure is not None
         assert failed.failure.category == "resource"
-        assert f"raise resources.{told} of the step, the plan or the settings" in failed.failure.message
+        assert f"raise resources.{told} of the step, the task or the settings" in failed.failure.message
         assert failed.used is not None
         (tmp_path / "over").touch()
         assert (await result(neighbour))["stdout"] == "fine\n"
@@ -203,7 +204,7 @@ async def test_a_total_ends_whoever_holds_the_most_and_leaves_the_others(tmp_pat
         assert failed.failure.category == "resource"
         assert failed.failure.message.startswith("all commands of this execution together ")
         assert "are allowed; this one had the most, so it was ended: " in failed.failure.message
-        assert f"raise resources.total.{name} of the plan" in failed.failure.message
+        assert f"raise resources.total.{name} of the task" in failed.failure.message
         assert (await step_of(run, "modest")).status == "completed"
         await result(neighbour)  # it did the same under a total of its own, which is none
 
@@ -236,7 +237,7 @@ async def test_what_is_used_up_counts_over_all_steps_and_restarts(
         assert third.failure is not None
         assert (second.failure.category, third.failure.category) == ("resource", "resource")
         assert second.failure.message.startswith("all commands of this execution together ")
-        assert f"raise resources.total.{name} of the plan" in second.failure.message
+        assert f"raise resources.total.{name} of the task" in second.failure.message
         assert "so this one was not begun" in third.failure.message
         shown: Any = await run.show()
         assert shown["resources_total"] is not None
@@ -265,7 +266,7 @@ async def test_what_a_cut_off_attempt_used_is_recorded_and_counts_after_a_restar
         ended = [one for one in await events(run) if isinstance(one, StepInterrupted | StepInDoubt | StepRetrying)]
         assert ended[0].used is not None
         assert (ended[0].used.cpu_s or 0) >= 0.3
-        together = together_of(await run.state())
+        together = together_of(state := await run.state(), limits_of(state.facts()).total)
         assert together is not None
         assert together.as_order()["spent"]["cpu"] >= 0.3
 

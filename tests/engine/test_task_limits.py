@@ -12,9 +12,10 @@ import pytest
 
 import holdfast
 from engine import apart_tools as tools
-from engine.kit import engine_at, events, plan, result, settled, step, step_of
+from engine.kit import engine_at, events, plan, result, seen, settled, step, step_of
 from holdfast.core.errors import InputInvalid
 from holdfast.core.events import StepLogged
+from holdfast.core.plan_resources import limits_of
 from holdfast.core.resources import Resources
 from holdfast.journal.blobs import fetch_blob
 from holdfast.tools.logbook import decode_lines
@@ -138,15 +139,95 @@ async def test_a_retry_keeps_the_limits_unless_it_is_given_others(tmp_path: Path
         assert await result(more) == 200
 
 
-async def test_a_corrected_plan_brings_its_own_limits_and_forgets_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("said", "each", "total"),
+    [
+        ({"memory": "1GB"}, Resources(memory_bytes=10**9, cpu_s=50.0), None),
+        (None, Resources(cpu_s=50.0), None),
+        ({"cpu": "9m", "total": {"disk": "1GB"}}, Resources(cpu_s=50.0), Resources(disk_bytes=10**9)),
+    ],
+    ids=["raised", "dropped", "others"],
+)
+async def test_a_corrected_plan_brings_its_own_limits_and_what_a_person_said_stays(
+    tmp_path: Path, said: Any, each: Resources, total: Resources | None
+) -> None:
     failing = step("one", "failing", on_error="fail", **{"with": {"how": "bug"}})
     async with engine_at(tmp_path, tools.failing) as engine:
-        run = await engine.start(plan(failing, resources={"memory": "150MB", "total": {"cpu": "1m"}}))
+        first = plan(failing, resources={"memory": "150MB", "total": {"cpu": "1m"}})
+        run = await engine.start(first, resources={"cpu": "50s"})
         assert await settled(run) == "failed"
-        again = await engine.retry(run.id, program=plan(failing, resources={"memory": "1GB"}))
-        facts = (await again.state()).facts()
-        assert (facts.resources, facts.resources_total) == (Resources(memory_bytes=10**9), Resources(cpu_s=60.0))
+        again = await engine.retry(run.id, program=plan(failing, **({"resources": said} if said else {})))
+        assert limits_of((await again.state()).facts()) == (each, total)
         await settled(again)
+
+
+async def test_a_child_is_held_to_what_its_parent_is_and_to_less_if_its_plan_says_so(tmp_path: Path) -> None:
+    (tmp_path / "child.yaml").write_text(
+        "name: child\nresources: {memory: 4GB, cpu: 9s}\nsteps: [{id: one, wait: {event: go}}]\n"
+    )
+    said = {"memory": "1GB", "total": {"processes": 30}}
+    async with engine_at(tmp_path) as engine:
+        run = await engine.start(plan({"id": "kid", "start": "child.yaml"}, resources={"cpu": "1m"}), resources=said)
+        await seen(run, "child:started")
+        child = engine.get(next(iter((await run.state()).children.values())).id)
+        limits = limits_of((await child.state()).facts())
+        assert limits == (Resources(memory_bytes=10**9, cpu_s=9.0), Resources(processes=30))
+        await run.stop()
+
+
+async def test_a_plan_that_was_recorded_without_its_limits_apart_keeps_them(tmp_path: Path) -> None:
+    """As before they could be said by whoever hands a task in."""
+    attack = step("attack", "plain", **{"with": {"what": "memory", "folder": ""}})
+    async with engine_at(tmp_path, tools.plain) as engine:
+        run = await engine.start(plan(attack, resources={"memory": "150MB"}))
+        created = (await run.state()).facts()
+        assert (created.resources, created.resources_total) == (None, None)
+        assert await settled(run) == "failed"
+        assert (await step_of(run, "attack")).failure is not None
+
+
+@pytest.mark.parametrize("said", [{}, {"total": {}}])
+async def test_limits_that_limit_nothing_move_nothing(tmp_path: Path, said: Any) -> None:
+    async with engine_at(tmp_path, tools.plain) as engine:
+        run = await engine.start(plan(calm("one", resources={}), resources=said), resources=said)
+        assert await result(run) == os.getpid()
+
+
+async def test_limits_are_taken_as_resources_or_as_a_plan_writes_them_and_nothing_else(tmp_path: Path) -> None:
+    async with engine_at(tmp_path, tools.plain) as engine:
+        run = await engine.start(plan(calm("one")), resources=Resources(memory_bytes=10**9))
+        assert await result(run) != os.getpid()
+        with pytest.raises(InputInvalid, match=r'resources: expected a map such as .*, got the string "memory=1GB"'):
+            await engine.start(plan(calm("one")), resources="memory=1GB")  # type: ignore[arg-type]
+
+
+async def test_what_was_ended_for_a_limit_is_told_how_to_run_with_twice_as_much(tmp_path: Path) -> None:
+    attack = step("attack", "plain", **{"with": {"what": "memory", "folder": ""}})
+    own = step("attack", "plain", resources={"memory": "150MB"}, **{"with": {"what": "memory", "folder": ""}})
+    for one, command in ((attack, "--resource memory=300MB"), (own, "--plan FILE")):
+        async with engine_at(tmp_path, tools.plain) as engine:
+            run = await engine.start(plan(one, resources={"memory": "150MB"}))
+            assert await settled(run) == "failed"
+            shown: Any = await run.show()
+            commands = [choice["command"] for choice in shown["card"]["choices"]]
+            assert f"holdfast retry {run.id} {command}" in commands
+            assert (len(commands) == 3) == ("memory" in command)
+
+
+async def test_a_once_tool_that_met_a_limit_is_in_doubt_and_the_way_to_more_is_told(tmp_path: Path) -> None:
+    pay = step("pay", "paying_hog", **{"with": {"folder": str(tmp_path)}})
+    async with engine_at(tmp_path, tools.paying_hog) as engine:
+        run = await engine.start(plan(pay))
+        await seen(run, "request:opened")
+        shown: Any = await run.show()
+        meanings = {choice["name"]: choice["meaning"] for choice in shown["requests"][0]["card"]["choices"]}
+        assert meanings["again"].endswith(", under the same limit")
+        assert meanings["fail"].endswith(f"; then, with twice as much: holdfast retry {run.id} --resource memory=300MB")
+        await run.resolve("pay", "fail")
+        assert await settled(run) == "failed"
+        shown = await run.show()
+        commands = [choice["command"] for choice in shown["card"]["choices"]]
+        assert f"holdfast retry {run.id} --resource memory=300MB" in commands
 
 
 async def test_a_tool_of_theirs_that_a_task_cannot_hold_says_so_and_one_of_ours_does_not(tmp_path: Path) -> None:

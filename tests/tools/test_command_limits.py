@@ -149,7 +149,7 @@ async def test_a_memory_hog_is_ended(tmp_path: Path, program: str) -> None:
     error, call = await attack(tmp_path, program, memory_bytes=100 * MB)
     assert str(error).startswith("it used ")
     assert "of memory, and 100 MB are allowed, so it was ended: " in str(error)
-    assert "raise resources.memory of the step, the plan or the settings" in str(error)
+    assert "raise resources.memory of the step, the task or the settings" in str(error)
     assert call.used is not None
     assert 100 * MB < (call.used.memory_bytes or 0) < 400 * MB
 

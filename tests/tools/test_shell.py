@@ -262,7 +262,7 @@ async def test_a_limit_is_told_with_what_is_allowed_and_how_to_raise_it(tmp_path
     text = str(caught.value)
     assert re.fullmatch(
         r"it printed more than 10 KB of output, which is its limit: yes;\n"
-        r"if it needs more, raise resources\.output of the step, the plan or the settings",
+        r"if it needs more, raise resources\.output of the step, the task or the settings",
         text,
     )
     failure = describe(caught.value)

@@ -82,7 +82,7 @@ def test_a_command_is_not_begun_when_nothing_is_left_for_it() -> None:
     with pytest.raises(ResourceShort, match=r"have used 2 s of CPU time, and 2 s are allowed to all of them") as caught:
         shared.check()
     assert caught.value.without_effect
-    assert "raise resources.total.cpu of the plan" in str(caught.value)
+    assert "raise resources.total.cpu of the task" in str(caught.value)
     full = Together("id", Resources(disk_bytes=5000), Usage(disk_bytes=6000))
     with pytest.raises(ResourceShort, match=r"have written 6 KB to disk, and 5 KB are allowed to all of them together"):
         full.check()

@@ -124,6 +124,8 @@ def resources_said(texts: Sequence[str] | None) -> dict[str, Any] | None:
         place: Any = found.setdefault(outer, {}) if dot else found
         if not isinstance(place, dict):
             raise InputInvalid(f"--resource {name}: {outer} was given a value of its own; say one or the other")
+        if (inner or outer) in place:
+            raise InputInvalid(f"--resource {name} is given twice; say it once")
         place[inner or outer] = parse_value(said)
     if not found:
         return None

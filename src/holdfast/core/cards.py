@@ -72,8 +72,11 @@ def card_of_request(execution_id: str, request: Request) -> Card:
         tool=request.tool,
         what=request.message,
         affects=request.affects,
-        choices=choices_of(request.kind, request.path, request.remedies, execution_id, _fields_of(request)),
-    )
+        choices=choices_of(
+            request.kind, request.path, request.remedies, execution_id, _fields_of(request),
+            request.failure.limit if request.failure is not None else "",
+        ),
+    )  # fmt: skip
     return _with_failure(card, request.failure) if request.failure is not None else card
 
 
@@ -84,7 +87,7 @@ def card_of_failure(execution_id: str, failure: Failure, path: str, program_kind
         execution_id=execution_id,
         step=path,
         what=failure.message,
-        choices=choices_after(failure.category, program_kind, execution_id),
+        choices=choices_after(failure.category, program_kind, execution_id, failure.limit),
     )
     return _with_failure(card, failure)
 
@@ -107,9 +110,9 @@ def _fields_of(request: Request) -> tuple[str, ...]:
 
 
 def choices_of(
-    kind: str, path: str, remedies: tuple[str, ...], execution_id: str, fields: tuple[str, ...] = ()
+    kind: str, path: str, remedies: tuple[str, ...], execution_id: str, fields: tuple[str, ...] = (), limit: str = ""
 ) -> tuple[Choice, ...]:
-    """How a request can be settled; `fields` are those of a form."""
+    """How a request can be settled; `fields` are those of a form, `limit` is enough for what met a lower one."""
     step = shlex.quote(path)  # an item's path has brackets, and its key may have anything
     stop = Choice(name="stop", command=f"holdfast stop {execution_id}", meaning="end the whole execution")
     match kind:
@@ -125,19 +128,23 @@ def choices_of(
             more = Choice(
                 name="raise", command=f"holdfast budget {execution_id} --add USD", meaning="let it spend more"
             )
+            of_limit = {
+                "again": ", under the same limit",
+                "fail": f"; then, with twice as much: {_with_more(execution_id, limit)}",
+            }
             settle = tuple(
                 Choice(
                     name=remedy,
                     command=f"holdfast resolve {execution_id} {step} --{remedy}",
-                    meaning=REMEDY_WORDS.get(remedy, ""),
+                    meaning=REMEDY_WORDS.get(remedy, "") + (of_limit.get(remedy, "") if limit else ""),
                 )
                 for remedy in remedies
             )
             return (*((more,) if kind == "budget" else ()), *settle, stop)
 
 
-def choices_after(category: str, program_kind: str, execution_id: str) -> tuple[Choice, ...]:
-    """What can be done about an execution that has failed."""
+def choices_after(category: str, program_kind: str, execution_id: str, limit: str = "") -> tuple[Choice, ...]:
+    """What can be done about an execution that has failed; `limit` is what would be enough for one that met it."""
     again = Choice(
         name="retry",
         command=f"holdfast retry {execution_id}",
@@ -147,10 +154,11 @@ def choices_after(category: str, program_kind: str, execution_id: str) -> tuple[
         name="retry_with_plan", command=f"holdfast retry {execution_id} --plan FILE", meaning="with a corrected plan"
     )
     limited = Choice(
-        name="retry_with_resources",
-        command=f"holdfast retry {execution_id} --resource NAME=VALUE",
-        meaning="with other limits; what a step says itself is in its plan",
+        name="retry_with_resources", command=_with_more(execution_id, limit), meaning="with twice as much as it had"
     )
-    is_limited = category == "resource"
-    is_for_its_plan = program_kind == "plan" and (is_limited or category in NOT_MENDED_BY_REPEATING)
-    return (again, *((limited,) if is_limited else ()), *((corrected,) if is_for_its_plan else ()))
+    is_for_its_plan = program_kind == "plan" and (category == "resource" or category in NOT_MENDED_BY_REPEATING)
+    return (*((limited,) if limit else ()), again, *((corrected,) if is_for_its_plan else ()))
+
+
+def _with_more(execution_id: str, limit: str) -> str:
+    return f"holdfast retry {execution_id} --resource {limit}"

@@ -210,6 +210,7 @@ class ResourceShort(ToolError):
     """There was not enough memory or disk space."""
 
     category: Category = "resource"
+    limit: str = ""  # twice the limit that it met, as `--resource` takes it; "" if it met none
 
 
 class NotPermitted(ToolError):

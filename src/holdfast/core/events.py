@@ -129,8 +129,10 @@ class TaskCreated(Event, frozen=True, gc=False, tag="task:created"):
     checkpoint: Checkpoints | None = None
     parallel: int = 0  # tool calls at once in this execution; 0: as many as the settings allow
     fresh: bool = False  # nothing is answered from the cache
-    resources: Resources | None = None  # of the machine, for each step that does not say otherwise
-    resources_total: Resources | None = None  # the same for all its steps together
+    # What a person says it may use of the machine, or its parent may: each step, and all of them together. What its
+    # plan says stands in the plan.
+    resources: Resources | None = None
+    resources_total: Resources | None = None
     by: str = ""  # who handed it in, which need not be whom it belongs to; a child's parent did
 
 
@@ -297,6 +299,7 @@ class StepInDoubt(Event, frozen=True, gc=False, tag="step:in_doubt"):
     spent_micros: int | None = None
     used: Usage | None = None
     call_key: str = ""  # of a doubt that was copied: the key it was called with there
+    failure: Failure | None = None  # if it was ended for a limit, and which
 
 
 class StepNoted(Event, frozen=True, gc=False, tag="step:noted"):

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.core.causes import category_of, is_open, never_reached
-from holdfast.core.errors import RaisedApart, StepFailed, ToolError
+from holdfast.core.errors import RaisedApart, ResourceShort, StepFailed, ToolError
 from holdfast.core.policy import (
     RATE_LIMIT_WAIT_S,
     RATE_LIMIT_WAITS_MAX,
@@ -42,6 +42,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     remedies: tuple[str, ...] = ()
     place: str = ""  # file and line, of an error that the tool did not mean to raise
     untried: tuple[str, ...] = ()  # fallbacks that were passed over, because the call may have had its effect
+    limit: str = ""  # twice the limit of the task that it met: what would be enough, as `--resource` takes it
 
 
 class RetryLater(msgspec.Struct, frozen=True):
@@ -97,6 +98,7 @@ def describe(error: BaseException, handled: BaseException | None = None) -> Fail
             error=type(error).__name__,
             happened="nothing" if error.without_effect else known,
             retry_after_s=error.retry_after_s,
+            limit=error.limit if isinstance(error, ResourceShort) else "",
         )
     happened: Happened = "unknown" if is_open(error, handled) else "known"
     return Failure(

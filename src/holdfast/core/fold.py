@@ -297,6 +297,7 @@ def _step_in_doubt(state: Execution, event: ev.StepInDoubt) -> None:
     if event.spent_micros is not None or state.spend.reserved:
         fold_budget.settled(state, event)
     step.reason = event.why
+    step.failure = event.failure or step.failure
     step.call_key = event.call_key or step.call_key
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
 
 from holdfast.core.errors import InputInvalid
+from holdfast.core.events import TaskCreated
 from holdfast.core.plan_fields import Fields, Problems, TooMany, plain_json
 from holdfast.core.resources import (
     CORES_MAX,
@@ -29,20 +32,35 @@ _SHAPE = "a map such as {memory: 512MB, cpu: 60s, processes: 64, open_files: 256
 _TOTAL_SHAPE = "a map such as {memory: 2GB, cpu: 10m, processes: 200, open_files: 2000, disk: 1GB}"
 
 
+class TaskLimits(NamedTuple):
+    """What each step of a task may use that says nothing itself, and what all of them may use together."""
+
+    each: Resources | None = None
+    total: Resources | None = None
+
+
+NO_LIMITS = TaskLimits()
+
+
+class _Said(msgspec.Struct):
+    """Of a plan's document, all that is looked at here."""
+
+    resources: Any = None
+
+
 def read_resources(fields: Fields) -> Resources | None:
     """The key `resources` of a step; every mistake is noted with its place."""
     inner = fields.fields("resources", KEYS, _SHAPE)
-    return _read(inner) if inner is not None else None
+    return _unless_empty(_read(inner)) if inner is not None else None
 
 
-def read_plan_resources(fields: Fields) -> tuple[Resources | None, Resources | None]:
-    """The same key of a plan: what each step may use that says nothing itself, and what all of them may together."""
+def read_plan_resources(fields: Fields) -> TaskLimits:
+    """The same key of a plan."""
     inner = fields.fields("resources", (*KEYS, TOTAL), _SHAPE)
     if inner is None:
-        return None, None
+        return NO_LIMITS
     total = inner.fields(TOTAL, TOTAL_KEYS, _TOTAL_SHAPE)
-    each = _read(inner)
-    return (each if each != Resources() else None), (_read(total) if total is not None else None)
+    return TaskLimits(_unless_empty(_read(inner)), _unless_empty(_read(total)) if total is not None else None)
 
 
 def resources_of(value: Resources | Mapping[str, Any]) -> Resources:
@@ -50,16 +68,43 @@ def resources_of(value: Resources | Mapping[str, Any]) -> Resources:
     return value if isinstance(value, Resources) else _checked(value, read_resources) or Resources()
 
 
-def task_resources_of(value: Mapping[str, Any]) -> tuple[Resources | None, Resources | None]:
-    """What whoever hands a task in says, held to the rules of a plan: of each step, and of all of them together."""
-    return _checked(value, read_plan_resources) or (None, None)
+def task_resources_of(value: Resources | Mapping[str, Any]) -> TaskLimits:
+    """What whoever hands a task in says, held to the rules of a plan."""
+    if isinstance(value, Resources):
+        return TaskLimits(each=_unless_empty(value))
+    return _checked(value, read_plan_resources) or NO_LIMITS
 
 
-def _checked(value: Mapping[str, Any], read: Callable[[Fields], T]) -> T | None:
+def limits_of(created: TaskCreated) -> TaskLimits:
+    """What the steps of a task may use: as whoever handed it in says, and where they say nothing, as its plan does.
+
+    A child may use what its parent's steps may, and less if its own plan says so; never more.
+    """
+    given = TaskLimits(created.resources, created.resources_total)
+    own = NO_LIMITS
+    if created.program.kind == "plan":
+        said = msgspec.json.decode(created.program.source, type=_Said).resources
+        own = _checked(said, read_plan_resources) or NO_LIMITS if said is not None else NO_LIMITS
+    return TaskLimits(*(_joined(*pair, created.parent is not None) for pair in zip(given, own, strict=True)))
+
+
+def _joined(given: Resources | None, own: Resources | None, is_inherited: bool) -> Resources | None:
+    if given is None or own is None:
+        return given or own
+    return given.tightest(own) if is_inherited else given.over(own)
+
+
+def _unless_empty(resources: Resources | None) -> Resources | None:
+    """Who limits nothing has said nothing."""
+    return resources if resources != Resources() else None
+
+
+def _checked(value: Any, read: Callable[[Fields], T]) -> T | None:
     problems = Problems()
     found: T | None = None
     try:
-        document = plain_json({"resources": dict(value)}, problems)
+        given = dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
+        document = plain_json({"resources": given}, problems)
         found = read(Fields(cast("dict[str, Any]", document), "", problems, ("resources",)))
     except TooMany:
         pass

@@ -50,6 +50,27 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
         filled = {name: mine if (mine := getattr(self, name)) is not None else getattr(other, name) for name in _NAMES}
         return Resources(**filled)
 
+    def of(self, name: str) -> Any:
+        """By the name that people write: `memory`."""
+        return getattr(self, {"cpu": "cpu_s", "processes": name, "open_files": name}.get(name, f"{name}_bytes"))
+
+    def twice(self, name: str) -> str:
+        """Twice as much of it, as `--resource` takes it: `memory=200MB`."""
+        twice = 2 * self.of(name)
+        match name:
+            case "cpu":
+                return f"cpu={twice:g}s"
+            case "processes" | "open_files":
+                return f"{name}={twice}"
+            case _:
+                return f"{name}={math.ceil(twice / 10**6)}MB"
+
+    def tightest(self, other: Resources | None) -> Resources:
+        """Of each the lower one: neither allows more than the other."""
+        both = {name: (getattr(self, name), getattr(other, name, None)) for name in _NAMES}
+        said = {name: [one for one in pair if one is not None] for name, pair in both.items()}
+        return Resources(**{name: min(found) for name, found in said.items() if found})
+
     def named(self) -> str:
         """Those it limits, as people write them: `memory, cpu`."""
         return _named([self])

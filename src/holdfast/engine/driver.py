@@ -19,6 +19,7 @@ from holdfast.core.commands import Command, close_attempts
 from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, NotFound, StepFailed, Suspended
 from holdfast.core.execution import Execution, Step
 from holdfast.core.failure import Failure, describe
+from holdfast.core.plan_resources import limits_of
 from holdfast.core.resources import Usage
 from holdfast.engine.budgeting import Purse
 from holdfast.engine.checkpointing import Checkpointing
@@ -65,7 +66,8 @@ class Driver:
         self.park, self.poke = pulse.park, pulse.poke
         self.purse = Purse(self)
         self.places = services.guards.own_places(log.state.facts().parallel)
-        self.together = together_of(log.state)
+        self.limits = limits_of(log.state.facts())
+        self.together = together_of(log.state, self.limits.total)
         self.voice = Voice(self)
         self.make_call = self.voice.make_call
         self.keep = log.blobs.keep

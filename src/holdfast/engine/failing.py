@@ -38,7 +38,7 @@ def after_failure(
             run.append(
                 ev.StepInDoubt(
                     at=at, path=call.path, attempt=tried.attempt, why=failure.message, spent_micros=spent,
-                    used=tried.used,
+                    used=tried.used, failure=failure if failure.limit else None,
                 )
             )  # fmt: skip
         case AskForCorrection():

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.core.execution import Execution
 from holdfast.core.policy import Breaker as Rule
-from holdfast.core.resources import all_used
+from holdfast.core.resources import Resources, all_used
 from holdfast.engine.breaker import Breaker
 from holdfast.tools.pace import Gate, Pacer, Places, Turn, Turns
 from holdfast.tools.together import Together
@@ -89,9 +89,8 @@ class Guard:
             self.turn.end()
 
 
-def together_of(state: Execution) -> Together | None:
+def together_of(state: Execution, limits: Resources | None) -> Together | None:
     """What the commands of an execution share, with what is recorded of those that have ended; None: no limit."""
-    limits = state.facts().resources_total
     if limits is None:
         return None
     return Together(state.id, limits, all_used(step.used for step in state.steps.values()))

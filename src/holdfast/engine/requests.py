@@ -95,9 +95,12 @@ def ask_in_doubt(run: Driver, call: StepCall, step: Step) -> None:
         arguments=step.arguments or Raw(b"null"),
         remedies=remedies,
         failure=call.stakes.described(
-            Failure(category="unknown", message=step.reason, happened="unknown", remedies=remedies)
+            Failure(
+                category="unknown", message=step.reason, happened="unknown", remedies=remedies,
+                limit=step.failure.limit if step.failure is not None else "",
+            )
         ),
-    )
+    )  # fmt: skip
     run.append(ev.RequestOpened(at=at, request=request))
 
 

@@ -117,10 +117,9 @@ def _hold(work: Work, call_: Call, tool: Tool[..., Any]) -> None:
     """Say what it may use, and where it runs: nothing can be held to anything inside the engine's own process, so
     whatever its step or its task limits is moved out of it, if it can be."""
     run, own = work.run, work.call.policy.resources
-    task = run.state.facts()
     call_.together = run.together
-    call_.resources = run.services.allowed(own, task.resources, tool.resources)
-    said = [one for one in (own, task.resources, task.resources_total) if one is not None]
+    call_.resources = run.services.allowed(own, run.limits.each, tool.resources)
+    said = [one for one in (own, *run.limits) if one is not None]
     call_.apart = tool.apart or (bool(said) and tool.can_run_apart)
     if said and not call_.apart and (tool.is_theirs or own is not None) and tool.resources is None:
         call_.hear("warning", f"{tool.name} {beyond_reach(said)}\n")
@@ -134,12 +133,20 @@ def _hand_over(work: Work, guard: Guard, call_: Call) -> None:
 
 def _described(work: Work, tried: Call, error: BaseException, handled: BaseException | None) -> Failure:
     """As data; of a bug, also where it is, and its trace in the attempt's log."""
-    failure = masks.failure(describe(error, handled))
+    failure = _of_the_task(work, masks.failure(describe(error, handled)))
     place = place_of_bug(error)
     if not place:
         return failure
     work.run.voice.keep_trace(tried, trace_of(error))
     return msgspec.structs.replace(failure, place=place)
+
+
+def _of_the_task(work: Work, failure: Failure) -> Failure:
+    """A limit that the step says itself is changed in its plan, and no word of whoever retries it changes it."""
+    own = work.call.policy.resources
+    if not failure.limit or own is None or failure.limit.partition("=")[0] not in own.named().split(", "):
+        return failure
+    return msgspec.structs.replace(failure, limit="")
 
 
 def _completed(  # noqa: PLR0917, PLR0913 -- made for every attempt: each keyword would cost

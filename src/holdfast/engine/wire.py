@@ -13,6 +13,7 @@ from holdfast.core.budget import Spend, in_usd
 from holdfast.core.cards import card_of_failure, card_of_request
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.execution import Asked, Execution, Step, percent
+from holdfast.core.plan_resources import limits_of
 from holdfast.core.resources import all_used
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.store import Head, Store
@@ -172,6 +173,7 @@ def why_held(head: Head) -> str:
 def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> dict[str, object]:
     """One execution, whole."""
     created = state.facts()
+    limits = limits_of(created)
     return {
         **wire_head(head, is_dead),
         "status": state.status,
@@ -194,8 +196,8 @@ def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> 
         "recoveries": state.recoveries,
         "spend": wire_spend(state.spend),
         "used": plain(all_used(step.used for step in state.steps.values())),
-        "resources": plain(created.resources),
-        "resources_total": plain(created.resources_total),
+        "resources": plain(limits.each),
+        "resources_total": plain(limits.total),
         "events": state.seq,
     }
 

@@ -22,8 +22,9 @@ from holdfast.core.inputs import InputSpec, check_inputs
 from holdfast.core.labels import check_labels, check_title
 from holdfast.core.plan import Plan, PlanStep, walk
 from holdfast.core.plan_read import read_extension, read_plan
-from holdfast.core.plan_resources import task_resources_of
+from holdfast.core.plan_resources import limits_of, task_resources_of
 from holdfast.core.policy import Concurrency
+from holdfast.core.resources import Resources
 from holdfast.core.suggest import did_you_mean
 from holdfast.engine.program import ChildTask, Program
 from holdfast.programs import builder
@@ -84,11 +85,9 @@ class Preparer:
         """A child belongs to whom its parent does, and bears its labels unless its plan says otherwise."""
         key = f"{parent.id}:{parent.path}"
         created = self.prepare(subject, inputs, parent=parent, owner=family.owner, key=key, fresh=family.fresh)
-        return msgspec.structs.replace(
-            created,
-            labels={**family.labels, **created.labels},
-            resources=created.resources.over(family.resources) if created.resources is not None else family.resources,
-        )
+        each, total = limits_of(family)
+        labels = {**family.labels, **created.labels}
+        return msgspec.structs.replace(created, labels=labels, resources=each, resources_total=total)
 
     def _created(
         self, program: ev.Program, inputs: Mapping[str, Any], known: dict[str, Any], said: dict[str, Any]
@@ -131,8 +130,6 @@ class Preparer:
             "budget": plan.budget,
             "checkpoint": plan.checkpoint,
             "parallel": plan.parallel,
-            "resources": plan.resources,
-            "resources_total": plan.resources_total,
         }
         if plan.concurrency is not None:
             key = as_text(plan.concurrency.key.render(values))
@@ -303,8 +300,8 @@ def _read_budget(given: object) -> Budget:
         raise InputInvalid(f"budget: {error}") from None
 
 
-def limited(created: ev.TaskCreated, given: Mapping[str, Any] | None) -> ev.TaskCreated:
-    """The task with what a person says it may use of the machine, who wins over its program."""
+def limited(created: ev.TaskCreated, given: Resources | Mapping[str, Any] | None) -> ev.TaskCreated:
+    """The task with what a person says it may use of the machine."""
     each, total = task_resources_of(given) if given is not None else (None, None)
     return msgspec.structs.replace(
         created,

@@ -20,7 +20,7 @@ from holdfast.tools.together import Together
 
 ERROR_LINES_SHOWN = 5
 ERROR_CHARS_SHOWN = 1000
-COMMAND_CHARS_SHOWN = 200
+COMMAND_CHARS_SHOWN = 80  # what it failed of, and what to do, stands behind it
 SETTINGS, TOOL = "the settings", "the tool"
 
 _OF_SIGNAL: dict[int, str] = {
@@ -71,14 +71,18 @@ def beyond_limit(
 ) -> ResourceShort | None:
     """The limit that ended it, or that it met, if there is one; `last` is what it said last."""
     if together is not None and end.over.startswith(PREFIX):
-        return ResourceShort(_shared_text(argv, end, together.limits) + (f"\n{last}" if last else ""))
+        short = ResourceShort(_shared_text(argv, end, together.limits) + (f"\n{last}" if last else ""))
+        short.limit = PREFIX + together.limits.twice(end.over.removeprefix(PREFIX))
+        return short
     over = end.over or ("disk" if met_file_limit else _over(end, limits, last))
     if not over:
         return None
     used: Any = {"memory": end.rss_bytes, "cpu": end.cpu_s, "processes": end.processes, "disk": end.disk_bytes}
     known = used[over] if end.over or over == "memory" else None
     text = over_text(argv, over, limits, known, ended=end.code < 0, last_word=last_word)
-    return ResourceShort(text + (f"\n{last}" if last else ""))
+    short = ResourceShort(text + (f"\n{last}" if last else ""))
+    short.limit = limits.twice(over)
+    return short
 
 
 def memory_hint(limits: Resources, last: str) -> str:
@@ -107,14 +111,14 @@ def over_text(
     `last_word`: whose limits hold where step and plan say nothing.
     """
     did, of_what, say = _WORDS[over]
-    allowed = _allowed(limits, over)
+    allowed = limits.of(over)
     if used is None or used <= allowed:  # the system held it to its limit, so nobody knows how far it would have gone
         what = f"it {did} more than {say(allowed)} {of_what}, which is its limit"
     else:
         what = f"it {did} {say(used)} {of_what}, and {say(allowed)} are allowed" + (
             ", so it was ended" if ended else ""
         )
-    return f"{what}: {shown(argv)};\nif it needs more, raise resources.{over} of the step, the plan or {last_word}"
+    return f"{what}: {shown(argv)};\nif it needs more, raise resources.{over} of the step, the task or {last_word}"
 
 
 def _shared_text(argv: Sequence[str], end: Exit, limits: Resources) -> str:
@@ -123,19 +127,14 @@ def _shared_text(argv: Sequence[str], end: Exit, limits: Resources) -> str:
     ended = "; this one had the most, so it was ended" if end.code < 0 else ""
     return (
         f"all commands of this execution together {did} {say(end.together)} {of_what}, and "
-        f"{say(_allowed(limits, over))} are allowed{ended}: {shown(argv)};\n"
-        f"if they need more, raise resources.{end.over} of the plan"
+        f"{say(limits.of(over))} are allowed{ended}: {shown(argv)};\n"
+        f"if they need more, raise resources.{end.over} of the task"
     )
-
-
-def _allowed(limits: Resources, name: str) -> Any:
-    field = {"cpu": "cpu_s", "processes": "processes", "open_files": "open_files"}.get(name, f"{name}_bytes")
-    return getattr(limits, field)
 
 
 def shown(argv: Sequence[str]) -> str:
     text = argv[2] if list(argv[:2]) == ["sh", "-c"] and len(argv) == 3 else " ".join(argv)
-    return masks.beginning(text.strip(), COMMAND_CHARS_SHOWN)
+    return masks.beginning(" ".join(text.split()), COMMAND_CHARS_SHOWN)
 
 
 def signal_name(number: int) -> str:

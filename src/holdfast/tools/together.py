@@ -24,9 +24,16 @@ class Together:
         """Before a command begins: is there anything left of what is used up for good?"""
         cpu_s, disk_bytes = self._spent.cpu_s or 0.0, self._spent.disk_bytes or 0
         if self.limits.cpu_s is not None and cpu_s >= self.limits.cpu_s:
-            raise _used_up("cpu", f"used {say_cpu(cpu_s)} of CPU time", say_cpu(self.limits.cpu_s))
+            raise _used_up(
+                "cpu", f"used {say_cpu(cpu_s)} of CPU time", say_cpu(self.limits.cpu_s), self.limits.twice("cpu")
+            )
         if self.limits.disk_bytes is not None and disk_bytes >= self.limits.disk_bytes:
-            raise _used_up("disk", f"written {say_size(disk_bytes)} to disk", say_size(self.limits.disk_bytes))
+            raise _used_up(
+                "disk",
+                f"written {say_size(disk_bytes)} to disk",
+                say_size(self.limits.disk_bytes),
+                self.limits.twice("disk"),
+            )
 
     def as_order(self) -> dict[str, Any]:
         """As the keeper wants it."""
@@ -44,9 +51,11 @@ class Together:
         }
 
 
-def _used_up(name: str, what: str, allowed: str) -> ResourceShort:
-    return ResourceShort(
+def _used_up(name: str, what: str, allowed: str, twice: str) -> ResourceShort:
+    short = ResourceShort(
         f"the commands of this execution have {what}, and {allowed} are allowed to all of them together, so this one "
-        f"was not begun;\nif they need more, raise resources.total.{name} of the plan",
+        f"was not begun;\nif they need more, raise resources.total.{name} of the task",
         without_effect=True,
     )
+    short.limit = f"total.{twice}"
+    return short
