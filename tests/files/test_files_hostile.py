@@ -274,29 +274,6 @@ async def test_a_folder_that_holds_the_journal_cannot_be_moved(tmp_path: Path) -
         await desk.do("move", path="deep", to="other")
 
 
-@pytest.mark.parametrize("path", ["holdfast.toml", "below/HOLDFAST.toml", "alias", "pyproject.toml"])
-async def test_the_settings_file_is_read_and_not_changed_unless_the_settings_allow_it(
-    tmp_path: Path, path: str
-) -> None:
-    """Whoever could change it could allow itself everything else."""
-    (tmp_path / "holdfast.toml").write_text("")
-    (tmp_path / "alias").symlink_to("holdfast.toml")
-    (tmp_path / "pyproject.toml").write_text("")
-    (tmp_path / "other").write_text("[secrets]")
-    desk = Desk(tmp_path, settings_file=str(tmp_path / "pyproject.toml"))
-    assert await desk.do("read", path="holdfast.toml") == ""
-    said = r"holds settings of Holdfast, which say what tools may do; change it yourself, or set tools\.files\.settings"
-    with pytest.raises(NotPermitted, match=said):
-        await desk.do("write", path=path, text="[secrets]")
-    with pytest.raises(NotPermitted, match=said):
-        await desk.do("move", path="other", to="below/holdfast.toml")
-    with pytest.raises(NotPermitted, match=said):
-        await desk.do("delete", path="pyproject.toml")
-    assert (tmp_path / "holdfast.toml").read_text() == (tmp_path / "pyproject.toml").read_text() == ""
-    free = Desk(tmp_path, settings_file=str(tmp_path / "pyproject.toml"), settings=True)
-    await free.do("write", path=path, text="[secrets]")
-
-
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 

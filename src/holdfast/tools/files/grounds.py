@@ -20,6 +20,7 @@ OWN_FOLDER = ".holdfast"
 OWN_FOLDERS = frozenset({"before", "drivers", "executions", "logs", "mcp", "search", "tools"})
 OWN_FILE = "live.db"  # and what SQLite puts beside it
 SETTINGS_FILE = "holdfast.toml"
+SHARED_SETTINGS_FILE = "pyproject.toml"  # of other programs, too: its content says whether it holds ours
 SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 
 Identity = tuple[int, int]
@@ -100,10 +101,11 @@ class Grounds:
             )
         is_settings = os.path.basename(path).casefold() == SETTINGS_FILE or path == self._settings
         if is_settings and not self._may_change_settings:
-            raise NotPermitted(
-                f"path: {quoted(path)} holds settings of Holdfast, which say what tools may do; "
-                "change it yourself, or set tools.files.settings = true"
-            )
+            raise holds_settings(path)
+
+    def may_hold_settings(self, path: str) -> bool:
+        """Whether it depends on its content that a file of this name may be changed; shared.py looks into it."""
+        return os.path.basename(path).casefold() == SHARED_SETTINGS_FILE and not self._may_change_settings
 
     # ---- what is not to be touched
 
@@ -176,6 +178,13 @@ def _identity_at(path: str | Path) -> Identity | None:
 def quoted(path: str) -> str:
     """All of it, however long: a path that is cut names nothing."""
     return json.dumps(shown([path]), ensure_ascii=False)
+
+
+def holds_settings(path: str, how: str = "holds") -> NotPermitted:
+    return NotPermitted(
+        f"path: {quoted(path)} {how} settings of Holdfast, which say what tools may do; "
+        "change it yourself, or set tools.files.settings = true"
+    )
 
 
 def identity(found: os.stat_result) -> Identity:
