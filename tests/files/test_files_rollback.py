@@ -131,6 +131,43 @@ async def test_what_somebody_else_changed_since_is_not_lost(desk: Desk) -> None:
     assert desk.contents() == {"f": "o"}
 
 
+@pytest.mark.parametrize("force", [False, True])
+async def test_what_somebody_changes_while_the_rollback_runs_is_lost_only_by_force(desk: Desk, force: bool) -> None:
+    (desk.folder / "f").write_text("o")
+    await desk.do("write", "one", path="f", text="1")
+    await desk.do("edit", "two", path="f", old="1", new="2")
+    work = rollback(desk)
+    two, one = work.checked(force=force)
+    work.undo(two)
+    (desk.folder / "f").write_text("theirs")
+    if force:
+        work.undo(one)
+        assert desk.contents() == {"f": "o"}
+        return
+    with pytest.raises(Refused) as refused:
+        work.undo(one)
+    assert str(refused.value) == (
+        "the rollback stopped at one; what was undone before stays so, and another rollback undoes the rest:\n"
+        f"  {desk.folder}/f was changed since one by somebody else; put it aside, or use --force to lose that"
+    )
+    assert desk.contents() == {"f": "theirs"}
+    (desk.folder / "f").write_text("1")
+    all_of(desk)
+    assert desk.contents() == {"f": "o"}
+
+
+@pytest.mark.parametrize("name", ["f", "new/g"])
+async def test_what_was_moved_and_changed_while_the_rollback_runs_stays(desk: Desk, name: str) -> None:
+    (desk.folder / "f").write_text("o")
+    await desk.do("move", "one", path="f", to="new/g")
+    work = rollback(desk)
+    (undoing,) = work.checked()
+    (desk.folder / name).write_text("theirs")
+    with pytest.raises(Refused, match=rf"stopped at one; .*\n  .*/{name} was changed since one by somebody else"):
+        work.undo(undoing)
+    assert desk.contents() == {"new/g": "o", name: "theirs"}
+
+
 async def test_a_step_is_not_undone_below_a_later_one(desk: Desk) -> None:
     await desk.do("write", "one", path="f", text="1")
     await desk.do("edit", "two", path="f", old="1", new="2")
