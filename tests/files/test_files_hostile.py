@@ -296,6 +296,35 @@ async def test_more_folders_can_be_allowed_for_reading_or_for_all(tmp_path: Path
         await Desk(tmp_path / "project", write=[]).do("write", path="out/x", text="x")
 
 
+@pytest.mark.parametrize(
+    "config", [{"roots": ["."], "write": ["out"]}, {"roots": [".", "out"]}, {"roots": ["out", "."]}]
+)
+@pytest.mark.parametrize("target", ["{outside}", "../outside", "chain"])
+async def test_an_allowed_folder_inside_another_does_not_lead_out_of_it(
+    desk: Desk, outside: Path, config: dict[str, Any], target: str
+) -> None:
+    (desk.folder / "out").symlink_to(target.format(outside=outside))
+    (desk.folder / "chain").symlink_to(outside)
+    nested = Desk(desk.folder, **config)
+    for path in ("out/secret", "out/new", "out/sub/new", str(desk.folder / "out" / "secret")):
+        for name, arguments in CALLS:
+            with pytest.raises(NotPermitted, match=r"leads outside the allowed folders \(.*/project\); stay inside"):
+                await nested.do(name, path=path, **arguments)
+    assert not nested.family.grounds_of(desk.folder).leads_to(str(outside))
+    named = Desk(desk.folder, roots=[".", "../outside"])
+    assert await named.do("read", path="out/secret") == SECRET  # allowed by its own name
+
+
+async def test_an_allowed_folder_inside_another_is_made_when_it_is_needed_and_stays_where_it_is(desk: Desk) -> None:
+    nested = Desk(desk.folder, roots=["."], write=["out", "real"])
+    await nested.do("write", path="out/new", text="x")
+    for name, arguments in (("delete", {}), ("move", {"to": "real/out"})):
+        with pytest.raises(InvalidCall, match=r"/out is an allowed folder itself, or ends in \.\.; name what is in it"):
+            await nested.do(name, path="out", **arguments)
+    await nested.undo("write")
+    assert not (desk.folder / "out").exists()
+
+
 async def test_an_allowed_folder_that_is_not_there_is_a_setting_to_correct(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=r"tools.files: the allowed folder .*/gone cannot be opened \(No such file"):
         await Desk(tmp_path, roots=["gone"]).do("read", path="gone/f")

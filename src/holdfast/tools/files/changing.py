@@ -137,7 +137,7 @@ class Changer:
         return output
 
     def _found(self, spot: Spot, keep: disk.Keep = digest_of) -> tuple[State, os.stat_result]:
-        if spot.name == ".":
+        if spot.name == "." or spot.grounds.names(spot.path):
             raise InvalidCall(f"path: {spot.path} is an allowed folder itself, or ends in ..; name what is in it")
         before, found = disk.look(spot, keep)
         if found is None:

@@ -43,8 +43,9 @@ class Grounds:
         self.folder = os.path.abspath(folder)
         reading = [self._absolute(root) for root in roots]
         self._writing = reading if write is None else [self._absolute(root) for root in write]
-        # The longest first, so that a path is walked from the root nearest to it.
-        self._roots = sorted({*reading, *self._writing}, key=len, reverse=True)
+        # Only the outermost: one inside another is walked to from there, so that it is no link to somewhere else.
+        self._named = {*reading, *self._writing}
+        self._roots = sorted(root for root in self._named if not self._is_below_another(root))
         self._data = place.data
         self._store = "" if place.store == MEMORY or "://" in place.store else os.path.realpath(place.store)
         self._journal = os.path.basename(self._store)
@@ -55,6 +56,9 @@ class Grounds:
 
     def _absolute(self, root: str) -> str:
         return os.path.normpath(os.path.join(self.folder, os.path.expanduser(root)))
+
+    def _is_below_another(self, root: str) -> bool:
+        return any(_is_inside(root, other) for other in self._named - {root})
 
     def _is_beside(self, data: Path) -> bool:
         """Whether the journal lies in the data folder itself, perhaps with other files, and not next to it."""
@@ -74,9 +78,13 @@ class Grounds:
 
     def outside(self, path: str) -> NotPermitted:
         return NotPermitted(
-            f"path: {quoted(path)} leads outside the allowed folders ({', '.join(sorted(self._roots))}); "
+            f"path: {quoted(path)} leads outside the allowed folders ({', '.join(self._roots)}); "
             "stay inside, or allow more in tools.files.roots"
         )
+
+    def names(self, path: str) -> bool:
+        """Whether a path is one of the roots itself."""
+        return path in self._named
 
     def holds(self, path: str) -> bool:
         """Whether a path, absolute and without links, is inside one of the roots."""
@@ -94,7 +102,7 @@ class Grounds:
         """Whether what was found at `path`, which holds no links any more, may be changed, and that be recorded."""
         if not _is_text(path):
             raise InvalidCall(f"path: it leads to {quoted(path)}, which is not UTF-8 text; rename it first")
-        if not any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in self._writing):
+        if not any(_is_inside(path, root) for root in self._writing):
             raise NotPermitted(
                 f"path: {quoted(path)} may be read but not changed; "
                 f"what may be is in {', '.join(sorted(self._writing)) or 'no folder'} (tools.files.write)"

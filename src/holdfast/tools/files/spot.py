@@ -82,7 +82,7 @@ class Spot:
         for name in root.split("/"):
             self.grounds.check_name(NOWHERE, name, root)
         try:
-            # The roots are the settings' own word: only here a path is opened as it is written.
+            # The outermost roots are the settings' own word: only here a path is opened as it is written.
             opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise Misconfigured(
