@@ -104,8 +104,8 @@ class Changer:
         change = new_change(call, name, spot.path, before, after, made=_made(spot), output=output)
 
         def act() -> None:
-            spot.make_folders()
-            disk.replace(spot, data, found, call.key, before)
+            with spot.folders_made():
+                disk.replace(spot, data, found, call.key, before)
 
         self._change(call, change, act)
 
@@ -130,8 +130,8 @@ class Changer:
         )
 
         def act() -> None:
-            target.make_folders()
-            disk.move(source, target)
+            with target.folders_made():
+                disk.move(source, target)
 
         self._change(call, change, act)
         return output

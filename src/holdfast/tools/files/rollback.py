@@ -139,8 +139,8 @@ class Rollback:
             here, there = look(target)[0].mark, look(source)[0].mark
             if not undoing.forced and not (here == ABSENT and change.before.is_at(there)):
                 raise _stopped(change, self._moved_since(change, here))
-            target.make_folders()
-            move(source, target)
+            with target.folders_made():
+                move(source, target)
 
     def _put_back(self, undoing: Undoing, image: int | None) -> None:
         change = undoing.change
@@ -148,8 +148,8 @@ class Rollback:
             now, found = look(spot)
             if not undoing.forced and not (change.after.is_at(now.mark) or change.before.is_at(now.mark)):
                 raise _stopped(change, self._changed_since(change, change.path))
-            spot.make_folders()
-            put_back(spot, change.before, image, found, change.key)
+            with spot.folders_made():
+                put_back(spot, change.before, image, found, change.key)
 
     def _spot(self, path: str) -> Spot:
         return Spot(self._grounds, path, follow=False, changing=True)
