@@ -226,8 +226,9 @@ async def test_the_oldest_executions_make_room_and_a_rollback_says_so(tmp_path: 
     for number, execution in enumerate(("first", "second", "third")):
         (tmp_path / "f").write_text(str(number) * 40)
         await desk.do("write", execution=execution, path="f", text=execution)
-        index = tmp_path / ".holdfast" / "before" / execution / "index.jsonl"
-        os.utime(index, ns=(number, number))
+        kept = tmp_path / ".holdfast" / "before" / execution
+        for written in (kept / "index.jsonl", kept):
+            os.utime(written, ns=(number, number))
     assert images(desk) == {"first": 0, "second": 40, "third": 40}
     (tmp_path / "f").write_text("first")
     with pytest.raises(Refused, match=r"f: what it was before step was pruned to make room; --force undoes the rest"):
@@ -235,6 +236,19 @@ async def test_the_oldest_executions_make_room_and_a_rollback_says_so(tmp_path: 
     (tmp_path / "f").write_text("third")
     rollback(desk, execution="third").apply()
     assert desk.contents() == {"f": "2" * 40}
+
+
+async def test_what_is_pruned_while_a_rollback_runs_stops_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, before_bytes_max=100)
+    (tmp_path / "f").write_text("f" * 60)
+    (tmp_path / "g").write_text("g" * 60)
+    await desk.do("write", "one", path="f", text="1")
+    work = rollback(desk)
+    (undoing,) = work.checked()
+    await desk.do("delete", execution="other", path="g")
+    with pytest.raises(Refused, match=r"stopped at one; .*\n  .*f: what it was before one was pruned to make room"):
+        work.undo(undoing)
+    assert desk.contents() == {"f": "1"}
 
 
 async def test_an_execution_never_prunes_itself(tmp_path: Path) -> None:

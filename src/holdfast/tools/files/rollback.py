@@ -87,8 +87,7 @@ class Rollback:
         problem = "" if change.after.is_at(now) else self._changed_since(change, change.path)
         paper.put(change.path, change.before.mark)
         if change.before.digest and not self._has_image(change):
-            gone = f"{change.path}: what it was before {change.step} was pruned to make room; --force undoes the rest"
-            return Undoing(change, action, gone, forcible=False)
+            return Undoing(change, action, _pruned(change), forcible=False)
         return Undoing(change, action, problem)
 
     def _planned_move(self, change: Change, paper: _Paper) -> Undoing:
@@ -124,6 +123,8 @@ class Rollback:
             self._move_back(undoing)
         elif undoing.action != "nothing":
             image = self._before.open_image(self._execution_id, change.before.digest) if change.before.digest else None
+            if change.before.digest and image is None:
+                raise _stopped(change, _pruned(change))
             try:
                 self._put_back(undoing, image)
             finally:
@@ -153,6 +154,10 @@ class Rollback:
 
     def _spot(self, path: str) -> Spot:
         return Spot(self._grounds, path, follow=False, changing=True)
+
+
+def _pruned(change: Change) -> str:
+    return f"{change.path}: what it was before {change.step} was pruned to make room; --force undoes the rest"
 
 
 def _stopped(change: Change, problem: str) -> Refused:
