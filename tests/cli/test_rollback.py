@@ -127,6 +127,16 @@ def test_what_came_from_a_file_says_why_nothing_can_be_undone(changed: Workshop,
     assert "nothing to undo: make has changed files, but what they were before is not kept here" in told
 
 
+def test_a_step_that_failed_before_it_changed_anything_leaves_nothing_to_undo(shop: Workshop) -> None:
+    name = "n" * 300
+    shop.write("long.yaml", "name: long\nsteps:\n"
+               f"  - {{id: w, tool: files.write, with: {{path: new/folder/{name}, text: x}}}}\n")  # fmt: skip
+    told = shop.run("run", "long.yaml", code=None)
+    assert "File name too long" in told.out + told.err
+    assert not (shop.folder / "new").exists()
+    assert shop.run("rollback", "@last").out == "nothing to undo\n"
+
+
 def test_an_execution_that_is_driven_is_not_rolled_back(shop: Workshop) -> None:
     shop.write("held.yaml", "name: held\nsteps:\n  - {id: w, tool: files.write, with: {path: f, text: x}}\n"
                "  - {id: g, tool: work.gate}\n")  # fmt: skip

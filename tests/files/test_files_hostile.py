@@ -274,29 +274,6 @@ async def test_a_folder_that_holds_the_journal_cannot_be_moved(tmp_path: Path) -
         await desk.do("move", path="deep", to="other")
 
 
-@pytest.mark.parametrize("path", ["holdfast.toml", "below/HOLDFAST.toml", "alias", "pyproject.toml"])
-async def test_the_settings_file_is_read_and_not_changed_unless_the_settings_allow_it(
-    tmp_path: Path, path: str
-) -> None:
-    """Whoever could change it could allow itself everything else."""
-    (tmp_path / "holdfast.toml").write_text("")
-    (tmp_path / "alias").symlink_to("holdfast.toml")
-    (tmp_path / "pyproject.toml").write_text("")
-    (tmp_path / "other").write_text("[secrets]")
-    desk = Desk(tmp_path, settings_file=str(tmp_path / "pyproject.toml"))
-    assert await desk.do("read", path="holdfast.toml") == ""
-    said = r"holds settings of Holdfast, which say what tools may do; change it yourself, or set tools\.files\.settings"
-    with pytest.raises(NotPermitted, match=said):
-        await desk.do("write", path=path, text="[secrets]")
-    with pytest.raises(NotPermitted, match=said):
-        await desk.do("move", path="other", to="below/holdfast.toml")
-    with pytest.raises(NotPermitted, match=said):
-        await desk.do("delete", path="pyproject.toml")
-    assert (tmp_path / "holdfast.toml").read_text() == (tmp_path / "pyproject.toml").read_text() == ""
-    free = Desk(tmp_path, settings_file=str(tmp_path / "pyproject.toml"), settings=True)
-    await free.do("write", path=path, text="[secrets]")
-
-
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +294,35 @@ async def test_more_folders_can_be_allowed_for_reading_or_for_all(tmp_path: Path
             await desk.do("write", path=path, text="x")
     with pytest.raises(NotPermitted, match=r"what may be is in no folder"):
         await Desk(tmp_path / "project", write=[]).do("write", path="out/x", text="x")
+
+
+@pytest.mark.parametrize(
+    "config", [{"roots": ["."], "write": ["out"]}, {"roots": [".", "out"]}, {"roots": ["out", "."]}]
+)
+@pytest.mark.parametrize("target", ["{outside}", "../outside", "chain"])
+async def test_an_allowed_folder_inside_another_does_not_lead_out_of_it(
+    desk: Desk, outside: Path, config: dict[str, Any], target: str
+) -> None:
+    (desk.folder / "out").symlink_to(target.format(outside=outside))
+    (desk.folder / "chain").symlink_to(outside)
+    nested = Desk(desk.folder, **config)
+    for path in ("out/secret", "out/new", "out/sub/new", str(desk.folder / "out" / "secret")):
+        for name, arguments in CALLS:
+            with pytest.raises(NotPermitted, match=r"leads outside the allowed folders \(.*/project\); stay inside"):
+                await nested.do(name, path=path, **arguments)
+    assert not nested.family.grounds_of(desk.folder).leads_to(str(outside))
+    named = Desk(desk.folder, roots=[".", "../outside"])
+    assert await named.do("read", path="out/secret") == SECRET  # allowed by its own name
+
+
+async def test_an_allowed_folder_inside_another_is_made_when_it_is_needed_and_stays_where_it_is(desk: Desk) -> None:
+    nested = Desk(desk.folder, roots=["."], write=["out", "real"])
+    await nested.do("write", path="out/new", text="x")
+    for name, arguments in (("delete", {}), ("move", {"to": "real/out"})):
+        with pytest.raises(InvalidCall, match=r"/out is an allowed folder itself, or ends in \.\.; name what is in it"):
+            await nested.do(name, path="out", **arguments)
+    await nested.undo("write")
+    assert not (desk.folder / "out").exists()
 
 
 async def test_an_allowed_folder_that_is_not_there_is_a_setting_to_correct(tmp_path: Path) -> None:

@@ -131,6 +131,43 @@ async def test_what_somebody_else_changed_since_is_not_lost(desk: Desk) -> None:
     assert desk.contents() == {"f": "o"}
 
 
+@pytest.mark.parametrize("force", [False, True])
+async def test_what_somebody_changes_while_the_rollback_runs_is_lost_only_by_force(desk: Desk, force: bool) -> None:
+    (desk.folder / "f").write_text("o")
+    await desk.do("write", "one", path="f", text="1")
+    await desk.do("edit", "two", path="f", old="1", new="2")
+    work = rollback(desk)
+    two, one = work.checked(force=force)
+    work.undo(two)
+    (desk.folder / "f").write_text("theirs")
+    if force:
+        work.undo(one)
+        assert desk.contents() == {"f": "o"}
+        return
+    with pytest.raises(Refused) as refused:
+        work.undo(one)
+    assert str(refused.value) == (
+        "the rollback stopped at one; what was undone before stays so, and another rollback undoes the rest:\n"
+        f"  {desk.folder}/f was changed since one by somebody else; put it aside, or use --force to lose that"
+    )
+    assert desk.contents() == {"f": "theirs"}
+    (desk.folder / "f").write_text("1")
+    all_of(desk)
+    assert desk.contents() == {"f": "o"}
+
+
+@pytest.mark.parametrize("name", ["f", "new/g"])
+async def test_what_was_moved_and_changed_while_the_rollback_runs_stays(desk: Desk, name: str) -> None:
+    (desk.folder / "f").write_text("o")
+    await desk.do("move", "one", path="f", to="new/g")
+    work = rollback(desk)
+    (undoing,) = work.checked()
+    (desk.folder / name).write_text("theirs")
+    with pytest.raises(Refused, match=rf"stopped at one; .*\n  .*/{name} was changed since one by somebody else"):
+        work.undo(undoing)
+    assert desk.contents() == {"new/g": "o", name: "theirs"}
+
+
 async def test_a_step_is_not_undone_below_a_later_one(desk: Desk) -> None:
     await desk.do("write", "one", path="f", text="1")
     await desk.do("edit", "two", path="f", old="1", new="2")
@@ -189,8 +226,9 @@ async def test_the_oldest_executions_make_room_and_a_rollback_says_so(tmp_path: 
     for number, execution in enumerate(("first", "second", "third")):
         (tmp_path / "f").write_text(str(number) * 40)
         await desk.do("write", execution=execution, path="f", text=execution)
-        index = tmp_path / ".holdfast" / "before" / execution / "index.jsonl"
-        os.utime(index, ns=(number, number))
+        kept = tmp_path / ".holdfast" / "before" / execution
+        for written in (kept / "index.jsonl", kept):
+            os.utime(written, ns=(number, number))
     assert images(desk) == {"first": 0, "second": 40, "third": 40}
     (tmp_path / "f").write_text("first")
     with pytest.raises(Refused, match=r"f: what it was before step was pruned to make room; --force undoes the rest"):
@@ -198,6 +236,19 @@ async def test_the_oldest_executions_make_room_and_a_rollback_says_so(tmp_path: 
     (tmp_path / "f").write_text("third")
     rollback(desk, execution="third").apply()
     assert desk.contents() == {"f": "2" * 40}
+
+
+async def test_what_is_pruned_while_a_rollback_runs_stops_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, before_bytes_max=100)
+    (tmp_path / "f").write_text("f" * 60)
+    (tmp_path / "g").write_text("g" * 60)
+    await desk.do("write", "one", path="f", text="1")
+    work = rollback(desk)
+    (undoing,) = work.checked()
+    await desk.do("delete", execution="other", path="g")
+    with pytest.raises(Refused, match=r"stopped at one; .*\n  .*f: what it was before one was pruned to make room"):
+        work.undo(undoing)
+    assert desk.contents() == {"f": "1"}
 
 
 async def test_an_execution_never_prunes_itself(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ async def _check_at_rest(engine: Engine, state: Execution) -> None:
 
 def _why_nothing(state: Execution, step: str) -> str:
     """Files were changed, but what they were before is not here: it does not travel, and does not stay for ever."""
-    changed = [found.path for found in _within(state, step) if found.tool.startswith(FAMILY) and found.effect != "read"]
+    changing = [found for found in _within(state, step) if found.tool.startswith(FAMILY) and found.effect != "read"]
+    changed = [found.path for found in changing if found.failure is None or found.failure.happened != "nothing"]
     if not changed:
         return ""
     return (

@@ -29,7 +29,9 @@ BEFORE_FOLDER = "before"
 INDEX = "index.jsonl"
 PIECE_BYTES = 1024 * 1024
 SPACE_KEPT_BYTES = 64 * 1024 * 1024  # room that is left on every disk written to, for the journal above all
+LEFTOVER_S = 3600  # a copy that nobody wrote to for so long is not being made any more: its process died
 RESCAN_PART = 10  # after adding a tenth of the limit, what other processes added is counted again
+UNFINISHED = ".tmp"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 ABSENT = "absent"
@@ -92,7 +94,8 @@ class Before:
         self._folder = folder if bytes_max else None
         self._bytes_max = bytes_max
         self.free_bytes_min = free_bytes_min
-        self._lock = threading.Lock()
+        self._room = threading.Condition()
+        self._under_way: dict[str, int] = {}  # copies being made here, and the room that each will take
         self._total: int | None = None
         self._added = 0
 
@@ -106,20 +109,32 @@ class Before:
         """The digest of an open file, once a copy of it is on disk."""
         if self._folder is None:
             return _copy(source, None)
-        size = os.fstat(source).st_size
         folder = self._folder_of(execution_id)
-        self._make_room(size, folder, path)
-        temporary = folder / f"{uuid.uuid4().hex}.tmp"
+        temporary = folder / f"{uuid.uuid4().hex}{UNFINISHED}"
+        size = os.fstat(source).st_size
+        self._make_room(size, temporary, path)
         try:
             with open(temporary, "xb", opener=_private) as image:
                 digest = _copy(source, image.fileno())
                 os.fsync(image.fileno())
-            temporary.rename(folder / digest)
+            self._finish(temporary, digest)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            self._give_up(temporary)
             raise
         _sync(folder)
         return digest
+
+    def _finish(self, temporary: Path, digest: str) -> None:
+        with self._room:
+            temporary.rename(temporary.parent / digest)
+            del self._under_way[str(temporary)]
+            self._room.notify_all()
+
+    def _give_up(self, temporary: Path) -> None:
+        with self._room:
+            temporary.unlink(missing_ok=True)
+            self._total = (self._total or 0) - self._under_way.pop(str(temporary), 0)
+            self._room.notify_all()
 
     def record(self, execution_id: str, change: Change) -> None:
         self._append(execution_id, change)
@@ -197,29 +212,38 @@ class Before:
 
     # ---- room
 
-    def _make_room(self, size: int, own: Path, path: str) -> None:
+    def _make_room(self, size: int, temporary: Path, path: str) -> None:
         if size > self._bytes_max:
             raise InvalidCall(
                 f"{path} has {size:,} bytes, and only {self._bytes_max:,} are kept to undo changes; "
                 "raise tools.files.before_bytes_max, or set it to 0 to change files for good"
             )
-        check_space(own, size, path, self.free_bytes_min)
-        with self._lock:
-            if self._total is None or self._added > self._bytes_max // RESCAN_PART:
-                self._scan()
-            if (self._total or 0) + size > self._bytes_max:
-                self._prune(size, own)
-            if (self._total or 0) + size > self._bytes_max:
-                raise ResourceShort(
-                    f"{path}: this execution has changed more than the {self._bytes_max:,} bytes that are kept to "
-                    "undo changes; raise tools.files.before_bytes_max",
-                    without_effect=True,
-                )
+        check_space(temporary.parent, size, path, self.free_bytes_min)
+        with self._room:
+            while not self._fits(size, temporary.parent):
+                if not self._under_way:
+                    raise ResourceShort(
+                        f"{path}: this execution has changed more than the {self._bytes_max:,} bytes that are kept to "
+                        "undo changes; raise tools.files.before_bytes_max",
+                        without_effect=True,
+                    )
+                self._room.wait()  # once they are made, copies of other executions can go
+            self._under_way[str(temporary)] = size
             self._total = (self._total or 0) + size
             self._added += size
 
+    def _fits(self, size: int, own: Path) -> bool:
+        if self._total is None or self._added > self._bytes_max // RESCAN_PART:
+            self._scan()
+        if (self._total or 0) + size > self._bytes_max:
+            self._prune(size, own)
+        return (self._total or 0) + size <= self._bytes_max
+
     def _scan(self) -> None:
-        self._total = sum(_image_bytes(folder) for folder in self._executions())
+        """What is on disk, and what will be when the copies under way are made."""
+        found = (image for folder in self._executions() for image in _images(folder))
+        on_disk = sum(_size(image) for image in found if image.path not in self._under_way)
+        self._total = on_disk + sum(self._under_way.values())
         self._added = 0
 
     def _executions(self) -> list[Path]:
@@ -233,13 +257,18 @@ class Before:
         for folder in self._executions():
             if (self._total or 0) + size <= self._bytes_max:
                 return
-            held = _image_bytes(folder)
-            if folder == own or not held:
-                continue
-            for image in _images(folder):
+            images = [image for image in _images(folder) if folder != own and self._may_go(image)]
+            for image in images:
+                self._total = (self._total or 0) - _size(image)
                 Path(image).unlink(missing_ok=True)
-            self._append(folder.name, Pruned(time.time_ns() // 1000))
-            self._total = (self._total or 0) - held
+            if images:
+                self._append(folder.name, Pruned(time.time_ns() // 1000))
+
+    def _may_go(self, image: os.DirEntry[str]) -> bool:
+        """Not a copy that is being made, here or by another process."""
+        if not image.name.endswith(UNFINISHED):
+            return True
+        return image.path not in self._under_way and _written_at(image.path) < time.time_ns() - LEFTOVER_S * 10**9
 
 
 def forget(data_folder: Path, execution_ids: Iterable[str]) -> None:
@@ -288,18 +317,25 @@ def _name_of(execution_id: str) -> str:
 
 
 def _images(folder: Path) -> list[os.DirEntry[str]]:
-    return [entry for entry in os.scandir(folder) if entry.name != INDEX]
-
-
-def _image_bytes(folder: Path) -> int:
     with contextlib.suppress(FileNotFoundError):  # another process forgot it meanwhile
-        return sum(entry.stat().st_size for entry in _images(folder))
+        return [entry for entry in os.scandir(folder) if entry.name != INDEX]
+    return []
+
+
+def _size(image: os.DirEntry[str]) -> int:
+    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+        return image.stat().st_size
     return 0
 
 
 def _changed_at(folder: Path) -> int:
+    """An execution that begins has an image before it has an index, and then the folder is newer."""
+    return max(_written_at(folder), _written_at(folder / INDEX))
+
+
+def _written_at(path: str | Path) -> int:
     try:
-        return (folder / INDEX).stat().st_mtime_ns
+        return os.stat(path).st_mtime_ns
     except OSError:
         return 0
 

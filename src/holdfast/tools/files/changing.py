@@ -22,6 +22,7 @@ from holdfast.tools.files import disk
 from holdfast.tools.files.before import ANY_FOLDER, Before, Change, State, digest_of, new_change
 from holdfast.tools.files.content import encoded, named, read_bytes, read_text
 from holdfast.tools.files.grounds import Grounds, checked_path
+from holdfast.tools.files.shared import check_replacing, check_taking
 from holdfast.tools.files.spot import Spot
 from holdfast.tools.files.trouble import NotSynced, explained
 
@@ -98,12 +99,13 @@ class Changer:
         if before.mark == after.mark:
             _sync_file(spot)
             return
+        check_replacing(spot, found, data, self._bytes_max)
         disk.check_may_change(spot, found, len(data), self._before.free_bytes_min)
         change = new_change(call, name, spot.path, before, after, made=_made(spot), output=output)
 
         def act() -> None:
-            spot.make_folders()
-            disk.replace(spot, data, found, call.key, before)
+            with spot.folders_made():
+                disk.replace(spot, data, found, call.key, before)
 
         self._change(call, change, act)
 
@@ -115,6 +117,7 @@ class Changer:
                 source.grounds.check_movable(found, source.path)
             disk.check_may_change(source, None, 0, self._before.free_bytes_min)
             with explained(named(call, to)), self._spot(call, to, follow=False, argument="to") as target:
+                check_taking(source, found, self._bytes_max, target.path)
                 return self._move(call, source, target, before)
 
     def _move(self, call: Call, source: Spot, target: Spot, before: State) -> Moved:
@@ -127,14 +130,14 @@ class Changer:
         )
 
         def act() -> None:
-            target.make_folders()
-            disk.move(source, target)
+            with target.folders_made():
+                disk.move(source, target)
 
         self._change(call, change, act)
         return output
 
     def _found(self, spot: Spot, keep: disk.Keep = digest_of) -> tuple[State, os.stat_result]:
-        if spot.name == ".":
+        if spot.name == "." or spot.grounds.names(spot.path):
             raise InvalidCall(f"path: {spot.path} is an allowed folder itself, or ends in ..; name what is in it")
         before, found = disk.look(spot, keep)
         if found is None:
@@ -145,6 +148,7 @@ class Changer:
         """Delete a file, a link or an empty folder."""
         with explained(named(call, path)), self._spot(call, path, follow=False) as spot:
             before, found = self._found(spot, self._keeping(call, spot))
+            check_taking(spot, found, self._bytes_max)
             if stat.S_ISDIR(found.st_mode):
                 before = State(ANY_FOLDER, before.mode)
             disk.check_may_change(spot, None, 0, self._before.free_bytes_min)

@@ -20,6 +20,7 @@ OWN_FOLDER = ".holdfast"
 OWN_FOLDERS = frozenset({"before", "drivers", "executions", "logs", "mcp", "search", "tools"})
 OWN_FILE = "live.db"  # and what SQLite puts beside it
 SETTINGS_FILE = "holdfast.toml"
+SHARED_SETTINGS_FILE = "pyproject.toml"  # of other programs, too: its content says whether it holds ours
 SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 
 Identity = tuple[int, int]
@@ -42,8 +43,9 @@ class Grounds:
         self.folder = os.path.abspath(folder)
         reading = [self._absolute(root) for root in roots]
         self._writing = reading if write is None else [self._absolute(root) for root in write]
-        # The longest first, so that a path is walked from the root nearest to it.
-        self._roots = sorted({*reading, *self._writing}, key=len, reverse=True)
+        # Only the outermost: one inside another is walked to from there, so that it is no link to somewhere else.
+        self._named = {*reading, *self._writing}
+        self._roots = sorted(root for root in self._named if not self._is_below_another(root))
         self._data = place.data
         self._store = "" if place.store == MEMORY or "://" in place.store else os.path.realpath(place.store)
         self._journal = os.path.basename(self._store)
@@ -54,6 +56,9 @@ class Grounds:
 
     def _absolute(self, root: str) -> str:
         return os.path.normpath(os.path.join(self.folder, os.path.expanduser(root)))
+
+    def _is_below_another(self, root: str) -> bool:
+        return any(_is_inside(root, other) for other in self._named - {root})
 
     def _is_beside(self, data: Path) -> bool:
         """Whether the journal lies in the data folder itself, perhaps with other files, and not next to it."""
@@ -73,9 +78,13 @@ class Grounds:
 
     def outside(self, path: str) -> NotPermitted:
         return NotPermitted(
-            f"path: {quoted(path)} leads outside the allowed folders ({', '.join(sorted(self._roots))}); "
+            f"path: {quoted(path)} leads outside the allowed folders ({', '.join(self._roots)}); "
             "stay inside, or allow more in tools.files.roots"
         )
+
+    def names(self, path: str) -> bool:
+        """Whether a path is one of the roots itself."""
+        return path in self._named
 
     def holds(self, path: str) -> bool:
         """Whether a path, absolute and without links, is inside one of the roots."""
@@ -93,17 +102,18 @@ class Grounds:
         """Whether what was found at `path`, which holds no links any more, may be changed, and that be recorded."""
         if not _is_text(path):
             raise InvalidCall(f"path: it leads to {quoted(path)}, which is not UTF-8 text; rename it first")
-        if not any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in self._writing):
+        if not any(_is_inside(path, root) for root in self._writing):
             raise NotPermitted(
                 f"path: {quoted(path)} may be read but not changed; "
                 f"what may be is in {', '.join(sorted(self._writing)) or 'no folder'} (tools.files.write)"
             )
         is_settings = os.path.basename(path).casefold() == SETTINGS_FILE or path == self._settings
         if is_settings and not self._may_change_settings:
-            raise NotPermitted(
-                f"path: {quoted(path)} holds settings of Holdfast, which say what tools may do; "
-                "change it yourself, or set tools.files.settings = true"
-            )
+            raise holds_settings(path)
+
+    def may_hold_settings(self, path: str) -> bool:
+        """Whether it depends on its content that a file of this name may be changed; shared.py looks into it."""
+        return os.path.basename(path).casefold() == SHARED_SETTINGS_FILE and not self._may_change_settings
 
     # ---- what is not to be touched
 
@@ -176,6 +186,13 @@ def _identity_at(path: str | Path) -> Identity | None:
 def quoted(path: str) -> str:
     """All of it, however long: a path that is cut names nothing."""
     return json.dumps(shown([path]), ensure_ascii=False)
+
+
+def holds_settings(path: str, how: str = "holds") -> NotPermitted:
+    return NotPermitted(
+        f"path: {quoted(path)} {how} settings of Holdfast, which say what tools may do; "
+        "change it yourself, or set tools.files.settings = true"
+    )
 
 
 def identity(found: os.stat_result) -> Identity:

@@ -2,6 +2,7 @@
 
 First everything is tried on paper: what each path would be by the time its turn comes must be what the change left
 there. Then each is undone for real, and noted as undone after it is; so a rollback that was killed can be repeated.
+What somebody changes while it runs is not lost: each is looked at again when its turn comes.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ Action = Literal["restore", "remove", "move back", "nothing"]
 
 
 class Undoing(NamedTuple):
-    """One change and how it is undone; `problem` says why it cannot be."""
+    """One change and how it is undone; `problem` says why it cannot be. If `forced`, what others changed is lost."""
 
     change: Change
     action: Action
     problem: str = ""
     forcible: bool = True
+    forced: bool = False
 
 
 class Rollback:
@@ -45,6 +47,7 @@ class Rollback:
         self._wanted = [change for change in self._all if keys is None or change.key in keys]
         undone = before.undone(execution_id)
         self.was_undone = bool(undone if keys is None else undone & set(keys))  # some of it, before
+        self._undone: set[str] = set()  # by this rollback
 
     def plan(self) -> list[Undoing]:
         """What is to be done, newest first; nothing is changed."""
@@ -57,15 +60,16 @@ class Rollback:
         problems = [undoing.problem for undoing in planned if undoing.problem]
         if problems and not force:
             raise Refused("\n".join(["nothing was undone:", *(f"  {problem}" for problem in problems)]))
-        return planned
+        return [undoing._replace(forced=force) for undoing in planned]
 
     def undo(self, undoing: Undoing) -> None:
         """Make one path what it was. In the order of the plan."""
         if undoing.problem and not undoing.forcible:
             return
         with explained(undoing.change.path):
-            self._undo(undoing.change, undoing.action)
+            self._undo(undoing)
         self._before.settle(self._execution_id, undoing.change, "undone")
+        self._undone.add(undoing.change.id)
 
     def apply(self) -> None:
         for undoing in self.checked():
@@ -83,8 +87,7 @@ class Rollback:
         problem = "" if change.after.is_at(now) else self._changed_since(change, change.path)
         paper.put(change.path, change.before.mark)
         if change.before.digest and not self._has_image(change):
-            gone = f"{change.path}: what it was before {change.step} was pruned to make room; --force undoes the rest"
-            return Undoing(change, action, gone, forcible=False)
+            return Undoing(change, action, _pruned(change), forcible=False)
         return Undoing(change, action, problem)
 
     def _planned_move(self, change: Change, paper: _Paper) -> Undoing:
@@ -94,11 +97,13 @@ class Rollback:
         if change.before.is_at(there) and here == ABSENT:
             paper.move(change.to, change.path)
             return Undoing(change, "move back")
-        changed = change.to if here == ABSENT else change.path
-        return Undoing(change, "move back", self._changed_since(change, changed), forcible=False)
+        return Undoing(change, "move back", self._moved_since(change, here), forcible=False)
+
+    def _moved_since(self, change: Change, here: str) -> str:
+        return self._changed_since(change, change.to if here == ABSENT else change.path)
 
     def _changed_since(self, change: Change, path: str) -> str:
-        later = self._all[self._all.index(change) + 1 :]
+        later = [other for other in self._all[self._all.index(change) + 1 :] if other.id not in self._undone]
         by = next((other.step for other in reversed(later) if path in (other.path, other.to)), "")
         if by and by != change.step:
             return f"{path} was changed since {change.step} by the step {by}; undo that first"
@@ -112,18 +117,16 @@ class Rollback:
 
     # ---- for real
 
-    def _undo(self, change: Change, action: Action) -> None:
-        if action == "move back":
-            with self._spot(change.to) as source, self._spot(change.path) as target:
-                target.make_folders()
-                move(source, target)
-        elif action != "nothing":
+    def _undo(self, undoing: Undoing) -> None:
+        change = undoing.change
+        if undoing.action == "move back":
+            self._move_back(undoing)
+        elif undoing.action != "nothing":
             image = self._before.open_image(self._execution_id, change.before.digest) if change.before.digest else None
+            if change.before.digest and image is None:
+                raise _stopped(change, _pruned(change))
             try:
-                with self._spot(change.path) as spot:
-                    _, found = look(spot)
-                    spot.make_folders()
-                    put_back(spot, change.before, image, found, change.key)
+                self._put_back(undoing, image)
             finally:
                 if image is not None:
                     os.close(image)
@@ -131,8 +134,37 @@ class Rollback:
             with suppress(OSError), self._spot(folder) as spot:
                 os.rmdir(spot.name, dir_fd=spot.folder)  # unless somebody uses it by now
 
+    def _move_back(self, undoing: Undoing) -> None:
+        change = undoing.change
+        with self._spot(change.to) as source, self._spot(change.path) as target:
+            here, there = look(target)[0].mark, look(source)[0].mark
+            if not undoing.forced and not (here == ABSENT and change.before.is_at(there)):
+                raise _stopped(change, self._moved_since(change, here))
+            with target.folders_made():
+                move(source, target)
+
+    def _put_back(self, undoing: Undoing, image: int | None) -> None:
+        change = undoing.change
+        with self._spot(change.path) as spot:
+            now, found = look(spot)
+            if not undoing.forced and not (change.after.is_at(now.mark) or change.before.is_at(now.mark)):
+                raise _stopped(change, self._changed_since(change, change.path))
+            with spot.folders_made():
+                put_back(spot, change.before, image, found, change.key)
+
     def _spot(self, path: str) -> Spot:
         return Spot(self._grounds, path, follow=False, changing=True)
+
+
+def _pruned(change: Change) -> str:
+    return f"{change.path}: what it was before {change.step} was pruned to make room; --force undoes the rest"
+
+
+def _stopped(change: Change, problem: str) -> Refused:
+    return Refused(
+        f"the rollback stopped at {change.step}; what was undone before stays so, and another rollback undoes the "
+        f"rest:\n  {problem}"
+    )
 
 
 class _Paper:

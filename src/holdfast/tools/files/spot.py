@@ -11,11 +11,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, NoReturn
 
 from holdfast.core.errors import InvalidCall, Misconfigured, Transient
 from holdfast.tools.files.grounds import NOWHERE, Grounds, Identity, identity
+from holdfast.tools.files.trouble import NotSynced
 
 TURNS_MAX = 40  # links followed on the way to one name, as the kernel itself has it
 DEPTH_MAX = 100  # folders below a root; each is held open while a path is walked
@@ -82,7 +84,7 @@ class Spot:
         for name in root.split("/"):
             self.grounds.check_name(NOWHERE, name, root)
         try:
-            # The roots are the settings' own word: only here a path is opened as it is written.
+            # The outermost roots are the settings' own word: only here a path is opened as it is written.
             opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise Misconfigured(
@@ -207,12 +209,29 @@ class Spot:
 
     # ---- what is to be there
 
-    def make_folders(self) -> None:
-        """Make what is missing, and stand in the last of it."""
+    @contextmanager
+    def folders_made(self) -> Generator[None]:
+        """Make what is missing and stand in the last of it. If the change fails, what was made for it goes again."""
+        made: list[tuple[int, str]] = []
+        try:
+            self._make_folders(made)
+            yield
+        except NotSynced:
+            raise
+        except BaseException as error:
+            for folder, name in reversed(made):
+                with suppress(OSError):  # unless somebody uses it by now
+                    os.rmdir(name, dir_fd=folder)
+            if isinstance(error, FileNotFoundError) and not os.fstat(self.folder).st_nlink:
+                self.raise_changed()  # the folder itself is gone, perhaps with another change that made it and failed
+            raise
+
+    def _make_folders(self, made: list[tuple[int, str]]) -> None:
         while self.missing:
             name = self.missing[0]
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=self.folder)
+                made.append((self.folder, name))
                 os.fsync(self.folder)
             opened = os.open(name, _FOLDER, dir_fd=self.folder)
             self._push(opened, os.path.join(self._levels[-1].path, name))
