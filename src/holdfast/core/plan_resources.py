@@ -17,7 +17,6 @@ from holdfast.core.resources import (
     PROCESSES_MAX,
     Resources,
     parse_size,
-    say_size,
 )
 from holdfast.core.suggest import describe_value
 
@@ -31,7 +30,11 @@ _TOTAL_SHAPE = "a map such as {memory: 2GB, cpu: 10m, processes: 200, open_files
 
 def read_resources(fields: Fields) -> Resources | None:
     """The key `resources` of a step; every mistake is noted with its place."""
-    inner = fields.fields("resources", KEYS, _SHAPE)
+    said = fields.get("resources")
+    known = (*KEYS, TOTAL) if isinstance(said, dict) and TOTAL in said else KEYS
+    inner = fields.fields("resources", known, _SHAPE)
+    if inner is not None and TOTAL in inner:
+        inner.note(TOTAL, "is about all steps together, so it belongs under `resources` at the top of the plan")
     return _read(inner) if inner is not None else None
 
 
@@ -59,7 +62,9 @@ def _checked(value: Mapping[str, Any], read: Callable[[Fields], T]) -> T | None:
     problems = Problems()
     found: T | None = None
     try:
-        document = plain_json({"resources": dict(value)}, problems)
+        document = plain_json(
+            {"resources": dict(value) if isinstance(cast("Any", value), Mapping) else value}, problems
+        )
         found = read(Fields(cast("dict[str, Any]", document), "", problems, ("resources",)))
     except TooMany:
         pass
@@ -93,13 +98,15 @@ def _size(fields: Fields, key: str, least: int) -> int | None:
         fields.note(key, str(error))
         return None
     if size < least:
-        fields.note(key, f"expected at least {say_size(least)}, got {describe_value(fields.get(key))}")
+        fields.note(key, f"expected at least {least / (1 << 20):g} MiB, got {describe_value(fields.get(key))}")
         return None
     return size
 
 
 def _cpu(fields: Fields) -> float | None:
-    seconds = fields.duration("cpu")
+    value = fields.get("cpu")
+    is_negative = isinstance(value, int | float) and value < 0
+    seconds = -1.0 if is_negative else fields.duration("cpu")
     if seconds is not None and seconds < CPU_S_MIN:
         fields.note("cpu", f"expected at least {CPU_S_MIN:g} s of CPU time, got {describe_value(fields.get('cpu'))}")
         return None
