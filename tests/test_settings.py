@@ -156,7 +156,7 @@ def test_memory_store_has_no_file(tmp_path: Path) -> None:
             '[resources]\nmemory = "lots"',
             'resources.memory: expected a size such as "512MB", "1.5GB" or "64KiB", or a number of bytes, got',
         ),
-        ("[resources]\nmemory = 1000", "resources.memory: expected at least 1.049 MB, got the number 1000"),
+        ("[resources]\nmemory = 1000", "resources.memory: expected at least 1 MiB, got the number 1000"),
         ("[resources]\ncpu = 0", "resources.cpu: expected at least 0.1 s of CPU time, got the number 0"),
         ("[resources]\nopen_files = 3", "resources.open_files: expected a whole number from 16 to 1000000, got the"),
         ("[pressure]\nmemory_tight = 10", "pressure.memory_tight: expected a share from 0 to 1, such as 0.1, got the"),

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from typing import Any
 
 import pytest
 
 from cli.workshop import Workshop
-from servers.mcp_kit import NPM, SERVERS, hostile, node
-
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None or not NPM.is_dir(), reason="needs Node.js and the packages of tests/servers/npm"
-)
+from servers.mcp_kit import SERVERS, hostile, needs_servers, node
 
 
-@needs_node
+@needs_servers
 def test_the_command_line_knows_the_tools_of_a_server(shop: Workshop) -> None:
     command = json.dumps(node("server-everything", "stdio")["command"])
     with (shop.folder / "holdfast.toml").open("a") as settings:

@@ -64,7 +64,9 @@ def test_a_backup_counts_what_was_held_before(shop: Workshop) -> None:
 
 
 def test_a_failed_execution_is_told_by_how_its_steps_ended(shop: Workshop) -> None:
-    shop.run("run", "fail.yaml", code=1)
+    ran = shop.run("run", "fail.yaml", code=1)
+    assert ", 1 of 3 steps completed: " in ran.out
+    assert " 3/3 ended " in shop.run("list").out
     assert "  steps        1 completed, 1 failed, 1 skipped, of 3\n" in shop.run("show", "@last").out
     assert shop.run("show", "@last", "--json").json["percent"] == pytest.approx(33.3)
 

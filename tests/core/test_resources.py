@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.errors import InputInvalid, PlanInvalid
 from holdfast.core.plan_read import read_plan
-from holdfast.core.plan_resources import resources_of
+from holdfast.core.plan_resources import resources_of, task_resources_of
 from holdfast.core.resources import Resources, Usage, parse_size, say_size
 from holdfast.programs.cel import Cel
 
@@ -87,7 +87,7 @@ def test_mistakes_in_a_plan_are_named_with_their_place() -> None:
     assert [str(problem) for problem in caught.value.problems] == [
         "resources: expected a map such as {memory: 512MB, cpu: 60s, processes: 64, open_files: 256, disk: 100MB, "
         'output: 1MB}, got the string "lots"',
-        "steps[0].resources.memory: expected at least 1.049 MB, got the number 5",
+        "steps[0].resources.memory: expected at least 1 MiB, got the number 5",
         'steps[1].resources: goes with "tool", and this step has "wait"',
     ]
 
@@ -129,5 +129,18 @@ def test_a_total_belongs_to_a_plan_and_not_to_a_step_or_to_what_is_printed() -> 
     assert [str(problem).partition(";")[0].partition(",")[0] for problem in caught.value.problems] == [
         "resources.total.output: unknown key",
         'resources.total.memory: expected a size such as "512MB"',
-        "steps[0].resources.total: unknown key",
+        "steps[0].resources.total: is about all steps together",
     ]
+    assert str(caught.value.problems[-1]).endswith("so it belongs under `resources` at the top of the plan")
+
+
+@pytest.mark.parametrize("few", [-1, -0.5, 0, "50ms"])
+def test_cpu_time_below_the_least_is_told_what_that_is(few: object) -> None:
+    for wrong in ({"cpu": few}, {"total": {"cpu": few}}):
+        with pytest.raises(InputInvalid, match=r"cpu: expected at least 0\.1 s of CPU time, got "):
+            task_resources_of(wrong)
+
+
+def test_resources_that_are_no_map_are_refused_in_words() -> None:
+    with pytest.raises(InputInvalid, match=r"resources: expected a map such as .*, got the number 3"):
+        task_resources_of(3)  # type: ignore[arg-type]

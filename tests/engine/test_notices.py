@@ -36,6 +36,18 @@ async def test_only_the_occasions_that_are_asked_for_are_told(tmp_path: Path, ho
     assert hook.titles == ["bad failed"]
 
 
+async def test_a_step_that_only_reads_has_done_nothing_when_it_fails(tmp_path: Path, hook: Hook) -> None:
+    @holdfast.tool(effect="read", retry=0)
+    async def look() -> None:
+        raise TimeoutError("no answer")
+
+    async with engine_at(at(tmp_path, hook, 'on = ["failed"]'), look) as engine:
+        with pytest.raises(holdfast.ExecutionFailed) as failed:
+            await result(await engine.start(plan(step("a", "look"))))
+    assert failed.value.failure.happened == "nothing"
+    assert "it took too long; nothing was done" in hook.got[0]["message"]
+
+
 async def test_doubt_and_budget_and_question_are_told_by_their_names(tmp_path: Path, hook: Hook) -> None:
     @holdfast.tool(effect="once")
     async def pay() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.core.errors import SettingsInvalid
+from holdfast.core.errors import InputInvalid, SettingsInvalid
 from holdfast.testing import Lab, LabError
 
 FAST = holdfast.StepPolicy(retry=holdfast.Retry(first_s=1.0))
@@ -203,6 +203,17 @@ def test_a_fake_that_cannot_work_is_refused_where_it_is_made(lab: Lab, options: 
         lab.fake("send", **options)
     assert text in str(error.value)
     lab.fake("send")  # nothing is left of the one that was refused
+
+
+def test_limits_are_recorded_and_checked_as_those_of_the_engine(lab: Lab) -> None:
+    lab.fake("send", returns="sent")
+    plan = {"name": "p", "steps": [{"id": "a", "tool": "send"}]}
+    outcome = lab.run(plan, resources={"memory": "1GB", "total": {"cpu": "10m"}})
+    created = outcome.events[0]
+    assert outcome.output == "sent"
+    assert (created["resources"]["memory_bytes"], created["resources_total"]["cpu_s"]) == (10**9, 600.0)
+    with pytest.raises(InputInvalid, match=r'resources\.memry: unknown key; did you mean "memory"\?'):
+        lab.run(plan, resources={"memry": "1GB"})
 
 
 def test_mistakes_about_fakes_are_named(lab: Lab) -> None:

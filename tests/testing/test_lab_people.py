@@ -57,6 +57,23 @@ def test_with_patience_an_approval_expires(lab: Lab) -> None:
     assert "approval:expired" in outcome.names()
 
 
+def test_a_question_of_a_plan_is_answered_without_handing_its_tool_over(lab: Lab) -> None:
+    plan = {"name": "q", "steps": [{"id": "many", "tool": "human.ask", "with": {"question": "?", "type": "integer"}}]}
+    assert lab.run(plan, answers={"many": 3}).output == 3
+    assert lab.run(plan).waiting_for == "an answer (many)"
+    lab.use("human.ask")  # changes nothing
+    assert lab.run(plan, answers={"many": 4}, crash_at="everywhere").output == 4
+
+
+def test_a_fake_of_a_person_is_refused_because_nobody_would_call_it(lab: Lab) -> None:
+    with pytest.raises(LabError) as refused:
+        lab.fake("human.ask", returns=3)
+    assert str(refused.value) == (
+        "human.ask asks a person and calls nothing, so a fake of it would never be called; "
+        'say what the person answers: lab.run(…, answers={"STEP": …})'
+    )
+
+
 def test_questions_are_answered_and_events_sent_when_they_are_waited_for(lab: Lab) -> None:
     outcome = lab.run(paint, answers={"ask": "blue"}, events={"dry": lab.later("1d", {"ok": True})})
     assert outcome.output == ["blue", {"ok": True}]

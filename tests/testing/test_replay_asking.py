@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.testing import Lab, record, replay
+from holdfast.testing import Lab, LabError, record, replay
 
 PLAN: dict[str, Any] = {
     "name": "p",
@@ -206,6 +206,71 @@ def test_what_a_live_engine_recorded_is_the_same_for_unchanged_code(tmp_path: Pa
     for subject, recording in asyncio.run(live()):
         replayed = replay(recording, subject, tools=[pay])
         assert (replayed.is_same, replayed.new_steps) == (True, []), str(replayed)
+
+
+# ---- questions of the tool human.ask ---------------------------------------------------------------------------
+
+
+def asking(**words: Any) -> dict[str, Any]:
+    return {"name": "q", "steps": [{"id": "ask", "tool": "human.ask", "with": {"question": "How many?", **words}}]}
+
+
+def calling(**words: Any) -> Any:
+    @holdfast.function(name="q")
+    async def ask(ctx: holdfast.Context) -> Any:
+        return await ctx.call("human.ask", question="How many?", name="ask", **words)
+
+    return ask
+
+
+@pytest.mark.parametrize("answers", [{}, {"ask": 3}])
+@pytest.mark.parametrize("words", [{"type": "integer"}, {"type": "integer", "expires": "2d"}])
+@pytest.mark.parametrize("program", [asking, calling])
+def test_an_unchanged_question_of_the_tool_is_the_same(
+    lab: Lab, program: Any, words: dict[str, Any], answers: dict[str, Any]
+) -> None:
+    recording = lab.run(program(**words), answers=answers).recording
+    for tools in ([], ["human.ask"]):
+        replayed = replay(recording, program(**words), tools=tools)
+        assert (replayed.is_same, replayed.divergences, replayed.new_steps) == (True, [], [])
+        assert [step.path for step in replayed.open_steps] == ([] if answers else ["ask"])
+
+
+@pytest.mark.parametrize("program", [asking, calling])
+def test_another_question_of_the_tool_is_told_as_a_question(lab: Lab, program: Any) -> None:
+    recording = lab.run(program(type="integer", expires="2d")).recording
+    replayed = replay(recording, program(type="string"))
+    assert [str(difference) for difference in replayed.divergences] == [
+        'step ask\n    recorded:  human.ask "How many?" {"type":"integer"} within 172800 s\n'
+        '    attempted: human.ask {"question":"How many?","type":"string"}'
+    ]
+
+
+@pytest.mark.parametrize("answers", [{}, {"charge": 0.5}])
+def test_a_step_that_asked_for_money_was_not_asking_for_an_approval(lab: Lab, answers: dict[str, Any]) -> None:
+    dear = with_effect("charge", "read", cost=0.3)
+
+    @holdfast.function
+    async def spend(ctx: holdfast.Context) -> Any:
+        return await ctx.call(dear, 1)
+
+    lab.fake(dear, returns="paid")
+    recording = lab.run(spend, budget=0.1, answers=answers).recording
+    assert replay(recording, spend).is_same
+
+
+@pytest.mark.parametrize(
+    ("thing", "said"),
+    [
+        ("human.aks", "tools= takes tools and names of built-in tools, not 'human.aks'; did you mean \"human.ask\"?"),
+        (3, "tools= takes tools and names of built-in tools, not 3"),
+    ],
+)
+def test_what_is_no_tool_is_refused_in_words(lab: Lab, thing: Any, said: str) -> None:
+    recording = lab.run(asking()).recording
+    with pytest.raises(LabError) as refused:
+        replay(recording, asking(), tools=[thing])
+    assert str(refused.value) == said
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------

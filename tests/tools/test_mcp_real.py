@@ -7,7 +7,6 @@ import base64
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,11 +19,9 @@ import pytest
 from holdfast.core.errors import InvalidCall, ToolError, Transient
 from holdfast.core.failure import describe
 from holdfast.tools.call import Call, Silent
-from servers.mcp_kit import NPM, Family, family, node
+from servers.mcp_kit import NPM, Family, family, needs_servers, node
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("node") is None or not NPM.is_dir(), reason="needs Node.js and the packages of tests/servers/npm"
-)
+pytestmark = needs_servers
 
 
 class Watcher(Silent):

@@ -22,7 +22,7 @@ from holdfast.cli.text import is_terminal
 from holdfast.cli.views import Audience, View, view_for
 from holdfast.core.errors import Refused, StoreCorrupted
 from holdfast.core.events import TaskWaiting
-from holdfast.core.execution import Execution
+from holdfast.core.execution import Execution, parent_of
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.engine import Engine
 from holdfast.engine.run import PEOPLE, Run
@@ -318,6 +318,9 @@ async def result_of(engine: Engine, run: Run) -> dict[str, Any]:
     """How an execution stands: the last line of `--json`."""
     shown: dict[str, Any] = await run.show()
     result = {key: shown[key] for key in _RESULT_KEYS}
+    result["steps_completed"] = sum(
+        step["status"] == "completed" and not parent_of(step["path"]) for step in shown["steps"]
+    )
     result["driven"] = shown["driven"] and not engine.drives(run.id)
     if result["status"] == "completed":
         result["output"] = await run.result()

@@ -154,6 +154,8 @@ def _table(found: Sequence[dict[str, Any]]) -> list[str]:
             about = f"{about} (child of {_short(head['parent_id'], at_terminal)})".strip()
         identity = _short(head["id"], at_terminal)
         name = f"{writable('↳', '>')} {head['name']}" if head["parent_id"] else head["name"]
+        if total and head["status"] in ("failed", "stopped"):
+            total += " ended"  # and not all completed: those that failed or were skipped have ended, too
         steps = f"{head['steps_ended']}{total}"
         folder = [_place(head)] if has_folders else []
         rows.append([identity, status, steps, local_time(head["created_at"]), name, *folder, about])

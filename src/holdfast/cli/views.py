@@ -240,6 +240,8 @@ def _how_far(result: Mapping[str, Any]) -> str:
     started, ended = moment(result["started_at"]), moment(result["ended_at"])
     took = f" in {duration((ended - started).total_seconds())}" if started and ended else ""
     total = result["steps_total"]
+    if total and result["status"] in ("failed", "stopped"):  # steps that failed or were skipped have ended, too
+        return f"{took}, {result['steps_completed']} of {total} steps completed"
     return f"{took}, {result['steps_ended']} of {total} steps" if total else took
 
 

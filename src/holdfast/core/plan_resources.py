@@ -20,7 +20,6 @@ from holdfast.core.resources import (
     PROCESSES_MAX,
     Resources,
     parse_size,
-    say_size,
 )
 from holdfast.core.suggest import describe_value
 
@@ -50,7 +49,11 @@ class _Said(msgspec.Struct):
 
 def read_resources(fields: Fields) -> Resources | None:
     """The key `resources` of a step; every mistake is noted with its place."""
-    inner = fields.fields("resources", KEYS, _SHAPE)
+    said = fields.get("resources")
+    known = (*KEYS, TOTAL) if isinstance(said, dict) and TOTAL in said else KEYS
+    inner = fields.fields("resources", known, _SHAPE)
+    if inner is not None and TOTAL in inner:
+        inner.note(TOTAL, "is about all steps together, so it belongs under `resources` at the top of the plan")
     return _unless_empty(_read(inner)) if inner is not None else None
 
 
@@ -138,13 +141,15 @@ def _size(fields: Fields, key: str, least: int) -> int | None:
         fields.note(key, str(error))
         return None
     if size < least:
-        fields.note(key, f"expected at least {say_size(least)}, got {describe_value(fields.get(key))}")
+        fields.note(key, f"expected at least {least / (1 << 20):g} MiB, got {describe_value(fields.get(key))}")
         return None
     return size
 
 
 def _cpu(fields: Fields) -> float | None:
-    seconds = fields.duration("cpu")
+    value = fields.get("cpu")
+    is_negative = isinstance(value, int | float) and value < 0
+    seconds = -1.0 if is_negative else fields.duration("cpu")
     if seconds is not None and seconds < CPU_S_MIN:
         fields.note("cpu", f"expected at least {CPU_S_MIN:g} s of CPU time, got {describe_value(fields.get('cpu'))}")
         return None

@@ -29,6 +29,7 @@ def after_failure(
     step = run.state.steps[call.path]
     decision = decide(failure, means(work, tool, work.effect_of(tool)), tally(step), run.services.dice.random())
     at, spent = run.now_us(), bill(tool, tried, failure)
+    failure = _of_reading(step, failure)
     if work.effect_of(tool) == "once" and failure.happened != "nothing":
         untried = tuple(other.tool.name for other in call.fallbacks[step.fallback :])
         failure = msgspec.structs.replace(failure, untried=untried)
@@ -74,11 +75,18 @@ def _is_agreed_to(work: Work, tool: Tool[..., Any]) -> bool:
 def give_up_after_losses(work: Work, step: Step) -> None:
     """A step that takes its process down with it would otherwise do so for ever."""
     message = f"its process ended {LOSSES_MAX} times while it ran"
-    failure = Failure(category="unknown", message=message, happened="unknown")
+    failure = _of_reading(step, Failure(category="unknown", message=message, happened="unknown"))
     if work.call.policy.on_error == "ask":
         ask_for_correction(work.run, work.call, step, work.call.stakes.described(failure))
     else:
         fail(work, step, failure)
+
+
+def _of_reading(step: Step, failure: Failure) -> Failure:
+    """Whoever only reads has done nothing, however it ended. Before a fallback, another tool was tried."""
+    if step.effect == "read" and not step.fallback and failure.happened == "unknown":
+        return msgspec.structs.replace(failure, happened="nothing")
+    return failure
 
 
 def fail(  # noqa: PLR0913 -- one parameter per fact

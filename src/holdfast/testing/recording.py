@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.errors import JournalError
+from holdfast.core.suggest import did_you_mean
 from holdfast.engine.engine import Engine
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.codec import CHAIN_START, Row, decode, verify
@@ -23,6 +24,7 @@ from holdfast.journal.store import Store
 from holdfast.programs.function import Function
 from holdfast.programs.prepare import Subject
 from holdfast.testing.lab.errors import LabError, blames_the_test
+from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.tool import Tool
 
 FORMAT_VERSION = 1
@@ -213,12 +215,13 @@ def replay(
     recording: bytes | str | Path,
     program: Subject | None = None,
     *,
-    tools: Iterable[Tool[..., Any]] = (),
+    tools: Iterable[str | Tool[..., Any]] = (),
     functions: Iterable[Function[..., Any]] = (),
 ) -> Replayed:
     """Run new code against a recorded execution. No tool is called, and nothing is written anywhere.
 
-    `program` is the new plan or function; without it, a recorded plan is replayed as it was.
+    `program` is the new plan or function; without it, a recorded plan is replayed as it was. The built-in tools are
+    known; their names may stand in `tools` all the same.
     """
     from holdfast.testing.lab.world import path_of
     from holdfast.testing.rehearsal import Rehearsal
@@ -238,11 +241,17 @@ def replay(
 
 
 def _only_tools(given: Iterable[Any]) -> list[Tool[..., Any]]:
-    tools = [*given]
-    for function in tools:
-        if isinstance(function, Function):
-            name = cast("Function[..., Any]", function).name
+    builtin = {tool.name: tool for tool in builtin_tools()}
+    tools: list[Tool[..., Any]] = []
+    for thing in given:
+        if isinstance(thing, Function):
+            name = cast("Function[..., Any]", thing).name
             raise LabError(f"tools= takes tools, and {name} is a function; hand it over with functions=[{name}]")
+        tool = builtin.get(thing) if isinstance(thing, str) else thing
+        if not isinstance(tool, Tool):
+            hint = did_you_mean(thing, builtin) if isinstance(thing, str) else ""
+            raise LabError(f"tools= takes tools and names of built-in tools, not {thing!r}{hint}")
+        tools.append(cast("Tool[..., Any]", tool))
     return tools
 
 

@@ -114,6 +114,8 @@ class Notes:
 
     def _compare_approval(self, path: str, past: Past, wanted: Approval | None, default: str) -> None:
         asked = past.request
+        if asked is not None and asked.kind != "approval":
+            asked = None  # it asked a person something else, or for money
         if asked is None and (wanted is None or past.was_approved or self._is_fork):
             return  # a fork keeps what was done, not what was said about it
         was = _approval(asked.message, (asked.expires_at or 0) - past.requested_at) if asked else "no approval"
@@ -198,7 +200,14 @@ def _told(past: Past) -> str:
         return f"{past.started.tool} {bytes(past.started.arguments).decode()}"
     if past.request is not None and past.request.tool:
         return f"{past.tool} {bytes(past.request.arguments).decode()}"
+    if past.request is not None and past.request.kind == "question":
+        return f"{past.tool} {_question(past.request, past.requested_at)}"
     return past.tool
+
+
+def _question(asked: ev.Request, at_us: int) -> str:
+    within = f" within {_limit(asked.expires_at - at_us)}" if asked.expires_at is not None else ""
+    return f"{msgspec.json.encode(asked.message).decode()} {bytes(asked.schema).decode()}{within}"
 
 
 def _approval(message: str, expires_us: int) -> str:

@@ -18,6 +18,7 @@ from msgspec import UNSET
 from holdfast.core.durations import parse_duration
 from holdfast.core.durations import parse_moment as parse_time
 from holdfast.core.errors import Divergence, PlanInvalid, Problem
+from holdfast.core.forms import ASK
 from holdfast.core.policy import Effect
 from holdfast.core.suggest import did_you_mean
 from holdfast.programs.function import Function
@@ -43,6 +44,7 @@ from holdfast.testing.lab.sweep import Same, sweep
 from holdfast.testing.lab.world import Bounds, Toolbox, World
 from holdfast.testing.virtual import START_US
 from holdfast.tools.builtin import builtin_tools
+from holdfast.tools.human import asking
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 
@@ -85,7 +87,7 @@ class Lab:
         )
         self._seed = seed
         self._fakes: dict[str, Fake] = {}
-        self._real: dict[str, AnyTool] = {}
+        self._real: dict[str, AnyTool] = {ASK: asking}  # it calls nothing: a person answers, and so does the script
         self._functions: list[Function[..., Any]] = []
         self._loop: LabLoop | None = None
 
@@ -110,6 +112,11 @@ class Lab:
         place of a fake that is there already, such as one from a fixture.
         """
         name = _name_of(tool)
+        if name == ASK:
+            raise LabError(
+                f"{ASK} asks a person and calls nothing, so a fake of it would never be called; "
+                'say what the person answers: lab.run(…, answers={"STEP": …})'
+            )
         if name in self._fakes and not replace:
             raise LabError(f"there is a fake of {name} already; one tool has one fake, unless you say replace=True")
         if replace and name not in self._fakes:
@@ -165,6 +172,7 @@ class Lab:
         events: Mapping[str, Any] | None = None,
         commands: Mapping[str, str | Said | Sequence[str | Said]] | None = None,
         budget: float | Mapping[str, float] | None = None,
+        resources: Mapping[str, Any] | None = None,
         crash_at: str | Sequence[str] | None = None,
         patience: float | str = 0.0,
         doubts: Literal["wait", "look"] = "wait",
@@ -174,7 +182,8 @@ class Lab:
         """Run a plan (a file or a mapping) or a function until it is over, or only people could move it.
 
         `answers` are given by step path when asked for, `events` by name when waited for, `commands` at a time ("2h")
-        or an event ("step:completed charge"). `budget` is what it may spend, as for `Engine.start`. `patience` is how
+        or an event ("step:completed charge"). `budget` is what it may spend and `resources` what its steps may use, as
+        for `Engine.start`; tools in the lab run in its own process, which holds them to nothing. `patience` is how
         long to go on when nobody answers. With doubts="look", a person settles doubts by looking what happened. `ends`
         is the status at the end that the test means: a crash "everywhere" demands "completed" unless told otherwise.
         `same` says what such a crash must not change; without it, that is the end, the output and every step.
@@ -186,6 +195,7 @@ class Lab:
             program=program,
             inputs=inputs,
             budget=budget,
+            resources=resources,
             patience_s=parse_duration(patience),
             limit_s=self._bounds.limit_s,
             seed=str(self._seed),

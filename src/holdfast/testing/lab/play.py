@@ -35,6 +35,7 @@ class Task(msgspec.Struct, kw_only=True):
     program: Subject
     inputs: Mapping[str, Any] | None = None
     budget: float | Mapping[str, float] | None = None
+    resources: Mapping[str, Any] | None = None
     patience_s: float = 0.0
     limit_s: float = 0.0
     seed: str = ""
@@ -125,7 +126,9 @@ class Play:
 
     async def _hand_in(self) -> str:
         task = self._task
-        run = await self._host.engine.start(task.program, inputs=task.inputs, budget=task.budget, key="lab")
+        run = await self._host.engine.start(
+            task.program, inputs=task.inputs, budget=task.budget, resources=task.resources, key="lab"
+        )
         return run.id
 
     # ---- what people do -----------------------------------------------------------------------------------------
