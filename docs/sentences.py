@@ -374,6 +374,7 @@ LIMITS = (
     Limit("tools.http_client", "SILENCE_TIMEOUT_S", "silence within an answer to `http`"),
     Limit("tools.http_client", "REDIRECTS_MAX", "redirects `http` follows"),
     Limit("tools.http_client", "CONNECTIONS_MAX", "connections of `http` to all hosts"),
+    Limit("tools.notify_filter", "PATTERNS_S", "time for `block` and `mask` of `notify.send`, in one message"),
     Limit("tools.notify", "TEXT_CHARS_MAX", "characters of a message of `notify.send`"),
     Limit("tools.notify", "CHANNELS_MAX", "channels of one message of `notify.send`"),
     Limit("tools.mcp.patterns", "PATTERN_CHARS_MAX", "characters of a pattern of an MCP server that is checked here"),

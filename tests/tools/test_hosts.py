@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from engine.kit import until
 from holdfast.core.errors import ResourceShort, Transient
 from holdfast.tools import hosts
 from holdfast.tools.addresses import Reach
@@ -61,8 +62,7 @@ class DeadNames:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.over.set()
-        while hosts.lookups.busy:  # what they say at last is heard before the loop is closed
-            await asyncio.sleep(0.001)
+        await until(lambda: not hosts.lookups.busy)  # what they say at last is heard before the loop is closed
         await asyncio.sleep(0)
 
     def _count(self) -> None:
