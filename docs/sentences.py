@@ -329,6 +329,9 @@ LIMITS = (
     Limit("tools.threads", "THREADS_MAX", "`def` tools at once in one process; more queue"),
     Limit("tools.threads", "FIRST_MAX", "threads besides these, each for an execution that has none"),
     Limit("tools.threads", "LEFT_BEHIND_MAX", "threads held by calls of `def` tools that did not end when told to"),
+    Limit("tools.hosts", "LOOKUPS_MAX", "look-ups of hosts at once in one process; more queue"),
+    Limit("tools.hosts", "LOOKUPS_FIRST_MAX", "look-ups besides these, each for an execution that has none"),
+    Limit("tools.hosts", "LOOKUPS_LEFT_MAX", "threads held by look-ups that were given up and have not ended"),
     Limit("engine.attempt", "IN_LINE_S_MAX", "time that a call waits for a thread, besides its own"),
     Limit("tools.output", "OUTPUT_BYTES_MAX", "bytes kept of each stream of `shell.run`"),
     Limit(
@@ -371,6 +374,7 @@ LIMITS = (
     Limit("tools.http_client", "SILENCE_TIMEOUT_S", "silence within an answer to `http`"),
     Limit("tools.http_client", "REDIRECTS_MAX", "redirects `http` follows"),
     Limit("tools.http_client", "CONNECTIONS_MAX", "connections of `http` to all hosts"),
+    Limit("tools.notify_filter", "PATTERNS_S", "time for `block` and `mask` of `notify.send`, in one message"),
     Limit("tools.notify", "TEXT_CHARS_MAX", "characters of a message of `notify.send`"),
     Limit("tools.notify", "CHANNELS_MAX", "channels of one message of `notify.send`"),
     Limit("tools.mcp.patterns", "PATTERN_CHARS_MAX", "characters of a pattern of an MCP server that is checked here"),

@@ -236,6 +236,29 @@ async def test_what_a_child_writes_beyond_the_limit_is_never_passed_over(tmp_pat
         await tool.invoke(tool.validate({"command": command}), call)
 
 
+@pytest.mark.skipif(not shutil.which("bash"), reason="it is about bash")
+async def test_the_words_of_bash_about_a_child_that_met_the_limit_are_believed(tmp_path: Path) -> None:
+    call = Call("execution", "step", 1, "key", tmp_path)
+    call.resources = Resources(disk_bytes=2 * MB).over(DEFAULTS)
+    (tool,) = shell.Shell(shell.Config(), HERE).tools()
+    (tmp_path / "script").write_text("truncate -s 9M big\necho finished\n")
+    for command in (["bash", "-c", "truncate -s 9M big; echo finished"], ["bash", "script"]):
+        with pytest.raises(ResourceShort, match="it wrote more than 2 MB to disk, which is its limit: bash"):
+            await tool.invoke(tool.validate({"command": command}), call)
+
+
+@pytest.mark.parametrize(
+    "words", ["zsh: File size limit exceeded (hint from a log)", "exit 3 means: File size limit exceeded"]
+)
+async def test_a_command_that_ended_well_may_speak_of_the_limit(tmp_path: Path, words: str) -> None:
+    (tool,) = shell.Shell(shell.Config(), HERE).tools()
+    call = Call("execution", "step", 1, "key", tmp_path)
+    done = await tool.invoke(tool.validate({"command": f"echo '{words}' >&2"}), call)
+    assert (done["exit_code"], done["stderr"]) == (0, f"{words}\n")
+    with pytest.raises(ResourceShort, match="it wrote more than 10 GB to disk, which is its limit"):
+        await tool.invoke(tool.validate({"command": f"echo '{words}' >&2; exit 3"}), call)
+
+
 async def test_a_file_of_just_the_allowed_size_may_be_written(tmp_path: Path) -> None:
     command = ["sh", "-c", "head -c 2000000 /dev/zero > big"]
     process = await spawn(command, cwd=tmp_path, env=os.environ, resources=Resources(disk_bytes=2 * MB))

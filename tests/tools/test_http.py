@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gzip
 import json
+import socket
 import ssl
 import threading
 import zlib
@@ -459,15 +460,13 @@ async def test_what_one_execution_is_told_to_remember_is_not_said_by_another(ser
 async def test_a_name_that_is_looked_up_for_ever_is_given_up(
     server: str, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lookup(host: Any, port: Any, **_: Any) -> list[Any]:
-        await asyncio.Event().wait()
-        return []
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lookup)
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(60))
     monkeypatch.setattr(http_client, "CONNECT_TIMEOUT_S", 0.05)
     with pytest.raises(Transient, match=r'the host "slow.test" could not be looked up within 0.05 s') as gone:
         await web.get("http://slow.test/")
     assert describe(gone.value).happened == "nothing"
+    over.set()
 
 
 # ---- what may be reached ---------------------------------------------------------------------------------------------
@@ -502,10 +501,10 @@ async def test_the_address_that_was_judged_is_the_one_connected_to(
     """A name that changes its mind: to its first answer, which may be reached, nobody listens; to its second, we do."""
     answers = iter(["127.0.0.2", "127.0.0.1"])
 
-    async def lookup(host: Any, port: Any, **_: Any) -> list[Any]:
+    def lookup(host: Any, port: Any, **_: Any) -> list[Any]:
         return [(None, None, None, "", (next(answers), port))]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lookup)
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
     before = len(Handler.seen)
     with pytest.raises(Transient, match="could not be reached"):
         await web.get(f"http://rebinding.test:{server.rpartition(':')[2]}/hello")

@@ -24,6 +24,7 @@ import holdfast
 from engine.kit import engine_at, plan, result, settled, until
 from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, SettingsInvalid, ToolError, Transient
 from holdfast.core.failure import describe
+from holdfast.tools import notify_filter
 from holdfast.tools.adapter import HERE
 from holdfast.tools.call import SILENT, Call, Silent
 from holdfast.tools.cut import NeverBegan
@@ -408,6 +409,43 @@ async def test_who_waits_for_the_rate_has_told_nobody(hooks: str) -> None:
     with pytest.raises(NeverBegan):
         await waiting
     assert len(Receiver.got) == 1
+
+
+@pytest.mark.parametrize("setting", ["block", "mask"])
+async def test_a_pattern_that_takes_for_ever_holds_nobody_up_and_nothing_is_sent(
+    hooks: str, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setattr(notify_filter, "PATTERNS_S", 0.2)
+    pattern = r"(\w+\s?)+@corp"
+    config = Config(channels={"one": f"{hooks}/one"}, **{setting: ("harmless", pattern)})
+    with pytest.raises(Misconfigured) as refused:
+        await send(config, to="one", text="a" * 26 + "!")
+    assert str(refused.value) == (
+        f"tools.notify.{setting}: {pattern!r} took longer than 0.2 s, so the message is not sent; "
+        "simplify the pattern (nested repetitions take for ever)"
+    )
+    assert describe(refused.value).happened == "nothing"
+    assert Receiver.got == []
+
+
+async def test_a_message_whose_patterns_could_not_be_looked_for_is_not_sent(
+    tmp_path: Path, hooks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for said in ("", 'print(\'{"setting": "mask", "pattern": "x"}\')', "print('{\"title\": \"cut o', end='')"):
+        (tmp_path / "dies.py").write_text(said)
+        monkeypatch.setattr(notify_filter.notify_matcher, "__file__", str(tmp_path / "dies.py"))
+        with pytest.raises(
+            ToolError, match=r"the message is not sent: the process that looks for .* ended before"
+        ) as died:
+            await send(Config(channels={"one": f"{hooks}/one"}, mask=("x",)), to="one", text="x")
+        assert describe(died.value).happened == "nothing"
+    assert Receiver.got == []
+
+
+async def test_what_is_masked_may_be_written_in_any_letters(hooks: str) -> None:
+    config = Config(channels={"one": f"{hooks}/one"}, mask=(r"größe \w+", r"(?<=key )\S+"))
+    await send(config, to="one", title="größe überall", text="key 🔑\ud83d, 東京")
+    assert [(body["title"], body["message"]) for _, body in Receiver.got] == [("•••", "key ••• 東京")]
 
 
 async def test_what_must_not_leave_does_not(hooks: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 from holdfast.core.errors import NotPermitted, ToolError, Transient
 from holdfast.tools.addresses import Reach
-from holdfast.tools.http_client import CONNECT_TIMEOUT_S, looked_up
+from holdfast.tools.hosts import looked_up
+from holdfast.tools.http_client import CONNECT_TIMEOUT_S
 
 HEAD_BYTES_MAX = 64 * 1024  # of a request or an answer: its first line and headers
 PIECE_BYTES = 64 * 1024

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import socket
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -21,6 +20,7 @@ from weakref import WeakValueDictionary
 from holdfast.core.errors import Misconfigured, NotPermitted, Transient
 from holdfast.tools.addresses import Reach
 from holdfast.tools.call import Call
+from holdfast.tools.hosts import looked_up
 from holdfast.tools.pace import Rate, Turns
 
 if TYPE_CHECKING:
@@ -213,20 +213,6 @@ def _reason(error: BaseException) -> str:
             return os.strerror(below.errno)
         below = below.__cause__ or below.__context__
     return str(error)
-
-
-async def looked_up(host: str, port: int, within_s: float | None = None) -> list[str]:
-    try:
-        async with asyncio.timeout(within_s):
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except TimeoutError:
-        raise Transient(
-            f'the host "{host}" could not be looked up within {within_s:g} s', without_effect=True
-        ) from None
-    except (OSError, UnicodeError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise Transient(f'the host "{host}" is not known: {said}', without_effect=True) from error
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 async def check_connection(host: str, port: int, reach: Reach | None = None) -> None:

@@ -1,7 +1,8 @@
 """A full-text index of the text files below a folder: what `search.web` asks when no provider is set up.
 
 Owns one SQLite file with an FTS5 table, brought up to date before each search by looking at sizes and times. It can be
-thrown away at any moment and is made anew. Runs in a thread: nothing here is asynchronous.
+thrown away at any moment and is made anew, also when it is damaged. It holds what the files say, so nobody but its
+owner may read it. Runs in a thread: nothing here is asynchronous.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.core.errors import Misconfigured, NotPermitted
+from holdfast.core.errors import Misconfigured, NotPermitted, ToolError, Transient
 from holdfast.tools.files.grounds import Grounds, identity
 
 FILE_BYTES_MAX = 1024 * 1024  # of one file; larger ones are not indexed
 FILES_MAX = 20_000
 SNIPPET_WORDS = 24
 WORDS_MAX = 32  # of a query
+BUSY_MS = 5000  # to wait for whoever else is at the index; what it does is not lost on us
 NAMES_MAX = 1_000_000  # of one file, where hard links are allowed: as good as any number
+_NO_PART_OF_WORDS = {ord('"'): " ", 0: " "}  # to FTS5, a word ends with either
 _PASSED_OVER = frozenset({"node_modules", "__pycache__"})
 
 _SCHEMA = """
@@ -28,6 +32,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS pages USING fts5(
     path UNINDEXED, title, body, tokenize='unicode61 remove_diacritics 2'
 );
 """
+_KNOWN = "SELECT path, size, changed FROM files"
 _FIND = """
 SELECT path, title, snippet(pages, 2, '', '', '…', ?) FROM pages WHERE pages MATCH ?
 ORDER BY bm25(pages, 0, 4, 1) LIMIT ?
@@ -50,36 +55,76 @@ class FolderIndex:
             raise NotPermitted(
                 f"tools.search: {self.folder} is outside the folders that may be read; allow it in tools.files.roots"
             )
-        words = " ".join(f'"{word}"' for word in query.replace('"', " ").split()[:WORDS_MAX])
+        words = " ".join(f'"{word}"' for word in query.translate(_NO_PART_OF_WORDS).split()[:WORDS_MAX])
         if not words:
             return []
-        connection = self._opened()
-        try:
-            self._bring_up_to_date(connection)
-            found = connection.execute(_FIND, (SNIPPET_WORDS, words, limit)).fetchall()
-        finally:
-            connection.close()
+        found = self._asked(words, limit)
         return [
             {"title": title, "url": (self.folder / path).as_uri(), "snippet": snippet} for path, title, snippet in found
         ]
 
+    def _asked(self, words: str, limit: int) -> list[tuple[str, str, str]]:
+        import apsw
+
+        try:
+            try:
+                return self._found(words, limit)
+            except (apsw.NotADBError, apsw.CorruptError):
+                self._empty()
+                return self._found(words, limit)
+        except (apsw.BusyError, apsw.LockedError) as error:
+            raise Transient(
+                f"the index of {self.folder} is being brought up to date by somebody else; ask again",
+                without_effect=True,
+            ) from error
+        except apsw.Error as error:
+            raise ToolError(
+                f"the index of {self.folder} cannot be used: {error}; remove {self._file}, it is made anew"
+            ) from error
+
+    def _found(self, words: str, limit: int) -> list[tuple[str, str, str]]:
+        connection = self._opened()
+        try:
+            connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF")  # it can always be made anew
+            connection.execute(_SCHEMA)
+            self._bring_up_to_date(connection)
+            return connection.execute(_FIND, (SNIPPET_WORDS, words, limit)).fetchall()
+        finally:
+            connection.close()
+
+    def _empty(self) -> None:
+        """In SQLite's own way, which others who have it open survive; to remove the file would damage theirs."""
+        import apsw
+
+        connection = self._opened()
+        try:
+            connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
+            connection.execute("VACUUM")
+        finally:
+            connection.close()
+
     def _opened(self) -> Any:
         import apsw
 
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._keep_private()
         connection: Any = apsw.Connection(str(self._file))
-        try:
-            connection.set_busy_timeout(5000)  # another process may be at it; what it does is not lost on us
-            connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF")  # it can always be made anew
-            connection.execute(_SCHEMA)
-        except apsw.Error:
-            connection.close()
-            raise
+        connection.set_busy_timeout(BUSY_MS)
         return connection
+
+    def _keep_private(self) -> None:
+        """Also what an earlier version left open to others. SQLite gives the files beside it the rights of this one."""
+        from holdfast.journal.sqlite_file import ensure_private
+
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ensure_private(self._file)
+        for path, mode in ((self._file.parent, 0o700), (self._file, 0o600)):
+            with suppress(OSError):  # somebody else's: not ours to say
+                if path.stat().st_mode & 0o077:
+                    path.chmod(mode)
 
     def _bring_up_to_date(self, connection: Any) -> None:
         with connection:
-            known = {path: (size, changed) for path, size, changed in connection.execute("SELECT * FROM files")}
+            known = {path: (size, changed) for path, size, changed in connection.execute(_KNOWN)}
             for found in _files_below(self.folder, self._grounds):
                 if known.pop(found.path, None) != (found.size, found.changed):
                     self._forget(connection, found.path)

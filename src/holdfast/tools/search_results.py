@@ -9,14 +9,19 @@ from typing import Any, TypedDict, cast
 from urllib.parse import urlsplit
 
 from holdfast.core.errors import ToolError
+from holdfast.tools.unseen import has_unseen, without_unseen
 
 TITLE_CHARS_MAX = 300
 SNIPPET_CHARS_MAX = 1000
 URL_CHARS_MAX = 2000
 WEB = ("http", "https")
 FILES = ("file",)  # only our own index may name files: what a server names is no file of ours
-_TAG = re.compile(r"<[^<>]{0,500}>")
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
+# A comment, or a tag, whose quoted values may hold a ">"; each also if it never ends. Every beginning finds an end, so
+# the time is linear. (Python's own parser hands unfinished tags on as text, or not, depending on its version.)
+_TAG = re.compile(
+    r"""<!--.*?(?:-->|\Z) | <(?:/?[a-zA-Z]|[!?]) (?: =\s*"[^"]*(?:"|\Z) | =\s*'[^']*(?:'|\Z) | [^>] )* (?:>|\Z)""",
+    re.VERBOSE | re.DOTALL,
+)
 
 
 class Result(TypedDict):
@@ -53,7 +58,7 @@ def cleaned(found: Iterable[dict[str, Any]], limit: int, schemes: tuple[str, ...
 
 
 def _is_address(url: str, schemes: tuple[str, ...]) -> bool:
-    if len(url) > URL_CHARS_MAX or _UNSEEN.search(url) or " " in url:
+    if len(url) > URL_CHARS_MAX or has_unseen(url) or " " in url:
         return False
     try:
         parts = urlsplit(url)
@@ -65,7 +70,7 @@ def _is_address(url: str, schemes: tuple[str, ...]) -> bool:
 def _text(value: Any, chars_max: int) -> str:
     if not isinstance(value, str):
         return ""
-    # Twice: what was escaped is markup again once it is unescaped.
-    plain = _TAG.sub(" ", html.unescape(_TAG.sub(" ", value[: chars_max * 4])))
-    plain = " ".join(_UNSEEN.sub(" ", plain).split())
+    # Twice: what was escaped, or had something unseen in it, is markup again without that.
+    plain = html.unescape(_TAG.sub(" ", value[: chars_max * 4]))
+    plain = " ".join(_TAG.sub(" ", without_unseen(plain)).split())
     return plain if len(plain) <= chars_max else plain[: chars_max - 1] + "…"

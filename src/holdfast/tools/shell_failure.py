@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +31,11 @@ _OF_SIGNAL: dict[int, str] = {
 _OF_TEXT = {errno.EMFILE: "open_files", errno.EFBIG: "disk"}  # which it tells a program, that tells it to people
 _NO_MEMORY = ("MemoryError", "bad_alloc", os.strerror(errno.ENOMEM), "out of memory", "Out of memory")
 _FILE_LIMIT_MET = signal.strsignal(signal.SIGXFSZ) or "File size limit exceeded"
+# A whole line of dash, or one of bash with the number of the process: words that a program may print, a log for
+# example, are others.
+_FILE_LIMIT_TOLD = re.compile(
+    rf"^(?:{_FILE_LIMIT_MET}(?: \(core dumped\))?$|.*: +\d+ +{_FILE_LIMIT_MET})", re.MULTILINE
+)
 _WORDS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "memory": ("used", "of memory", say_size),
     "cpu": ("used", "of CPU time", say_cpu),
@@ -48,7 +54,9 @@ def failure_of(
     argv: Sequence[str], end: Exit, limits: Resources, together: Together | None, stdout: str, stderr: str
 ) -> ToolError | None:
     """None for a command that ended well."""
-    met_file_limit = _FILE_LIMIT_MET in stderr  # as shells say of a child; where writing is not counted, all we hear
+    # What shells say of a child; where writing is not counted, it is all we hear. Of a command that ended well we
+    # believe only what a shell itself would say.
+    met_file_limit = bool(_FILE_LIMIT_TOLD.search(stderr)) if end.code == 0 else _FILE_LIMIT_MET in stderr
     if end.code == 0 and not end.over and not met_file_limit:
         return None
     last = last_lines(stderr or stdout)

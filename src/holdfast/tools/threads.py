@@ -1,4 +1,4 @@
-"""The one bounded pool of threads in which `def` tools run.
+"""The bounded pool of threads in which `def` tools run; look-ups of hosts (hosts.py) have another of the same kind.
 
 Its threads are daemons, unlike those of `concurrent.futures`: a blocking call that was cancelled cannot be stopped,
 and it must not keep the process from ending either. Such a call is left behind, and its thread with it: another one
@@ -31,13 +31,15 @@ class _Job:
 
     __slots__ = ("call", "context", "function", "future", "is_left", "loop", "state", "who")
 
-    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop, call: Call | None) -> None:
+    def __init__(
+        self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop, call: Call | None, who: str
+    ) -> None:
         self.function = function
         self.context = contextvars.copy_context()
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
         self.call = call
-        self.who = call.execution_id if call is not None else ""
+        self.who = who
         self.state: Literal["waiting", "running", "over"] = "waiting"
         self.is_left = False  # nobody waits for its answer any more
 
@@ -80,11 +82,17 @@ class _Line:
 
 class ThreadPool:
     def __init__(
-        self, threads_max: int = THREADS_MAX, first_max: int = FIRST_MAX, left_behind_max: int = LEFT_BEHIND_MAX
+        self,
+        threads_max: int = THREADS_MAX,
+        first_max: int = FIRST_MAX,
+        left_behind_max: int = LEFT_BEHIND_MAX,
+        *,
+        of_what: str = "calls of `def` tools",
     ) -> None:
         self._threads_max = threads_max
         self._first_max = first_max
         self._left_behind_max = left_behind_max
+        self._of_what = of_what
         self._lock = threading.Lock()
         self._line = _Line()
         self._called: queue.SimpleQueue[None] = queue.SimpleQueue()  # one for each that joined the line
@@ -99,10 +107,15 @@ class ThreadPool:
     def busy(self) -> bool:
         return self._outstanding > 0
 
-    async def run(self, function: Callable[[], Any]) -> Any:
-        """Run `function` in a thread with a copy of the caller's context variables."""
+    async def run(self, function: Callable[[], Any], part_for: str | None = None) -> Any:
+        """Run `function` in a thread with a copy of the caller's context variables.
+
+        It is the work of the running call, whose time begins with its thread; or, with `part_for`, a part of something
+        that this execution has begun long ago.
+        """
         loop = asyncio.get_running_loop()
-        job = _Job(function, loop, running_call.get(None))
+        call = running_call.get(None) if part_for is None else None
+        job = _Job(function, loop, call, part_for or (call.execution_id if call is not None else ""))
         self._enter(job)
         try:
             return await asyncio.shield(job.future)
@@ -166,7 +179,7 @@ class ThreadPool:
 
     def _used_up(self) -> ResourceShort:
         return ResourceShort(
-            f"{self._left + self._lost} calls of `def` tools did not end when they were told to and still run, so that "
+            f"{self._left + self._lost} {self._of_what} did not end when they were told to and still run, so that "
             "no thread is left for another; end what they wait for, or start this process anew",
             without_effect=True,
         )

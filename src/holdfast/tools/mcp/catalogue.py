@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 from holdfast.tools.mcp.schema import SchemaUnusable, harmless
+from holdfast.tools.unseen import without_unseen
 
 TOOLS_MAX = 1000  # of one server; nobody finds a tool among more
 SCHEMA_BYTES_MAX = 256 * 1024
 DESCRIPTION_CHARS_MAX = 4000
 FRESH_S = 3600.0  # older ones are asked for again when an engine opens; each start of the server renews it, too
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}", re.ASCII)
-_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ def _described(one: Any) -> Described:
         if len(msgspec.json.encode(schema)) > SCHEMA_BYTES_MAX:
             raise SchemaUnusable(f"it is larger than {SCHEMA_BYTES_MAX:,} bytes")
     hints = one.annotations
-    description = _UNSEEN.sub(" ", one.description or one.title or (hints.title if hints else "") or "")
+    description = without_unseen(one.description or one.title or (hints.title if hints else "") or "", keep="\n\t")
     return Described(
         name=one.name,
         description=description[:DESCRIPTION_CHARS_MAX],
