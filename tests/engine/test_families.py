@@ -12,6 +12,7 @@ import holdfast
 from engine.kit import (
     HURRY,
     Gate,
+    Script,
     echo,
     engine_at,
     events,
@@ -102,6 +103,21 @@ async def test_failed_child_fails_the_step_and_the_parent_may_live_with_it() -> 
         run = await engine.start(plan({"id": "c", "start": "bad"}))
         with pytest.raises(holdfast.ExecutionFailed, match="not today"):
             await result(run)
+
+
+async def test_what_kind_of_failure_a_child_had_reaches_its_parent() -> None:
+    script = Script(holdfast.NotPermitted("the harbour is closed"))
+
+    @holdfast.function
+    async def sail(ctx: holdfast.Context) -> None:
+        await ctx.call(script.tool)
+
+    async with engine_at("memory:", script.tool, functions=[sail]) as engine:
+        run = await engine.start(plan({"id": "c", "start": "sail"}))
+        with pytest.raises(holdfast.ExecutionFailed, match="the harbour is closed") as failed:
+            await result(run)
+        assert failed.value.failure.category == "permission"
+        assert (await step_of(run, "c")).failure == (await run.state()).children["c"].failure
 
 
 async def test_end_of_a_child_wakes_a_parent_that_was_put_to_sleep(tmp_path: Path) -> None:
