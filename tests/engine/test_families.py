@@ -28,7 +28,8 @@ from engine.kit import (
 )
 from holdfast.core import events as ev
 from holdfast.engine import forks, waits
-from holdfast.journal.store import Query
+from holdfast.engine.pulse import QUIET_S
+from holdfast.journal.store import Entry, Query
 
 
 @holdfast.function
@@ -256,6 +257,32 @@ async def test_child_created_and_parents_event_are_one_transaction(tmp_path: Pat
         created = (await events(engine.get(child_id)))[0]
         assert isinstance(created, ev.TaskCreated)
         assert created.key == f"{run.id}:start.double"
+
+
+async def test_execution_names_a_child_also_if_the_disk_is_slow_to_create_it() -> None:
+    """Otherwise lists would not say, for as long as it waits for both, that it waits for the child."""
+    gate = Gate()
+
+    @holdfast.function
+    async def busy(ctx: holdfast.Context) -> None:
+        await ctx.call(gate.tool)
+
+    async with engine_at("memory:", gate.tool, functions=[busy]) as engine:
+        store: Any = engine.services.store
+        commit = store.commit
+
+        async def slow(writes: Any) -> Any:
+            if any(isinstance(write, Entry) and write.creates for write in writes):
+                await asyncio.sleep(3 * QUIET_S)  # longer than nothing may move before it counts as waiting
+            return await commit(writes)
+
+        store.commit = slow
+        run = await engine.start(plan({"id": "a", "wait": {"event": "go"}}, {"id": "b", "start": "busy", "needs": []}))
+        waiting: Any = (await seen(run, "task:waiting")).event
+        assert [(reason.kind, reason.path) for reason in waiting.reasons] == [("event", "a"), ("child", "b")]
+        gate.open.set()
+        await run.send("go")
+        await result(run)
 
 
 async def test_one_place_is_enough_for_a_parent_and_its_child() -> None:
