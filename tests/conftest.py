@@ -1,4 +1,5 @@
-"""What every test gets without asking: nothing of the machine's own settings and state, and the same examples."""
+"""What every test gets without asking: nothing of the machine's own settings and state, no secret that another test has
+taught this process, and the same examples."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from holdfast.tools.masks import masks
 
 pytest_plugins = ["servers.postgres"]
 
@@ -29,3 +32,9 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, state_folder: Path
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOLDFAST_PRESSURE_WATCH", "no")  # a busy machine must not change what tests see
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_of_other_tests() -> None:
+    """One set of masks serves the whole process: the same value under another test's name would be told by that."""
+    masks.forget()

@@ -46,6 +46,20 @@ async def test_a_fallback_that_needs_approval_is_asked_for_like_any_other() -> N
         assert await result(run) == "deployed"
 
 
+async def test_a_fallback_is_called_with_what_the_person_agreed_to_and_not_with_what_failed() -> None:
+    first = Script(holdfast.ToolError("no", without_effect=True), name="first")
+    wire = Script(name="wire", effect="once", approval="Wire it?")
+    fallback = {"tool": "wire", "with": {"value": 50}}
+    async with engine_at("memory:", first.tool, wire.tool) as engine:
+        run = await engine.start(plan(step("a", "first", fallback=fallback, **{"with": {"value": 1}})))
+        assert await settled(run) == "waiting"
+        request = next((await run.state()).open_requests()).request
+        assert bytes(request.arguments) == b'{"value":50}'
+        await run.approve("a")
+        assert await result(run) == 50
+    assert (first.arguments, wire.arguments) == ([1], [50])
+
+
 async def test_an_approval_that_has_expired_cannot_be_granted_any_more() -> None:
     gate = Gate("deploy")
     async with engine_at("memory:", gate.tool, recover="none") as engine:

@@ -12,6 +12,7 @@ import holdfast
 from engine.kit import (
     HURRY,
     Gate,
+    Script,
     echo,
     engine_at,
     events,
@@ -27,7 +28,8 @@ from engine.kit import (
 )
 from holdfast.core import events as ev
 from holdfast.engine import forks, waits
-from holdfast.journal.store import Query
+from holdfast.engine.pulse import QUIET_S
+from holdfast.journal.store import Entry, Query
 
 
 @holdfast.function
@@ -102,6 +104,21 @@ async def test_failed_child_fails_the_step_and_the_parent_may_live_with_it() -> 
         run = await engine.start(plan({"id": "c", "start": "bad"}))
         with pytest.raises(holdfast.ExecutionFailed, match="not today"):
             await result(run)
+
+
+async def test_what_kind_of_failure_a_child_had_reaches_its_parent() -> None:
+    script = Script(holdfast.NotPermitted("the harbour is closed"))
+
+    @holdfast.function
+    async def sail(ctx: holdfast.Context) -> None:
+        await ctx.call(script.tool)
+
+    async with engine_at("memory:", script.tool, functions=[sail]) as engine:
+        run = await engine.start(plan({"id": "c", "start": "sail"}))
+        with pytest.raises(holdfast.ExecutionFailed, match="the harbour is closed") as failed:
+            await result(run)
+        assert failed.value.failure.category == "permission"
+        assert (await step_of(run, "c")).failure == (await run.state()).children["c"].failure
 
 
 async def test_end_of_a_child_wakes_a_parent_that_was_put_to_sleep(tmp_path: Path) -> None:
@@ -240,6 +257,32 @@ async def test_child_created_and_parents_event_are_one_transaction(tmp_path: Pat
         created = (await events(engine.get(child_id)))[0]
         assert isinstance(created, ev.TaskCreated)
         assert created.key == f"{run.id}:start.double"
+
+
+async def test_execution_names_a_child_also_if_the_disk_is_slow_to_create_it() -> None:
+    """Otherwise lists would not say, for as long as it waits for both, that it waits for the child."""
+    gate = Gate()
+
+    @holdfast.function
+    async def busy(ctx: holdfast.Context) -> None:
+        await ctx.call(gate.tool)
+
+    async with engine_at("memory:", gate.tool, functions=[busy]) as engine:
+        store: Any = engine.services.store
+        commit = store.commit
+
+        async def slow(writes: Any) -> Any:
+            if any(isinstance(write, Entry) and write.creates for write in writes):
+                await asyncio.sleep(3 * QUIET_S)  # longer than nothing may move before it counts as waiting
+            return await commit(writes)
+
+        store.commit = slow
+        run = await engine.start(plan({"id": "a", "wait": {"event": "go"}}, {"id": "b", "start": "busy", "needs": []}))
+        waiting: Any = (await seen(run, "task:waiting")).event
+        assert [(reason.kind, reason.path) for reason in waiting.reasons] == [("event", "a"), ("child", "b")]
+        gate.open.set()
+        await run.send("go")
+        await result(run)
 
 
 async def test_one_place_is_enough_for_a_parent_and_its_child() -> None:

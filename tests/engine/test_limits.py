@@ -93,7 +93,8 @@ def test_concurrency_key_limits_over_all_processes_of_the_store(tmp_path: Path) 
 
 async def test_execution_that_waits_gives_its_place_under_the_key_to_others(tmp_path: Path) -> None:
     keyed = plan({"id": "ok", "approval": True}, concurrency={"key": "k"})
-    async with engine_at(tmp_path) as engine:
+    patient = holdfast.Limits(passivate_after_s=3600)  # the place is given away at once, not when it is put to sleep
+    async with engine_at(tmp_path, limits=patient) as engine:
         runs = [await engine.start(keyed) for _ in range(3)]
         for run in runs:
             assert await settled(run) == "waiting"
@@ -219,6 +220,18 @@ async def test_cached_answer_is_not_used_in_another_folder_or_with_other_setting
     assert "two" in other
     assert not is_cached
     assert not (await ask("one", "[tools.files]\nhard_links = true\n"))[1]
+
+
+async def test_cached_answer_of_another_version_of_the_tool_is_not_used(tmp_path: Path) -> None:
+    async def ask(version: str, answer: int) -> tuple[object, bool]:
+        script = Script(answer, cache=3600, version=version)
+        async with engine_at(tmp_path, script.tool) as engine:
+            run = await engine.start(plan(step("a", "script")))
+            return await result(run), (await step_of(run, "a")).cached
+
+    assert await ask("1", 10) == (10, False)
+    assert await ask("2", 20) == (20, False)
+    assert await ask("1", 30) == (10, True)
 
 
 async def test_only_what_has_no_effect_is_cached() -> None:

@@ -41,6 +41,19 @@ async def test_transient_failures_are_retried_three_times_by_default_and_then_gi
     assert len(script.calls) == 1 + RETRIES
 
 
+@pytest.mark.parametrize(("written", "calls"), [({}, 1), ({"retry": {"max": 1, "first": 0.001}}, 2)])
+async def test_known_failure_of_a_once_step_is_repeated_only_if_the_step_says_so(
+    written: dict[str, Any], calls: int
+) -> None:
+    """What the tool says about retries is for failures without an effect; only who wrote the step knows this use."""
+    own = holdfast.Retry(max=2, first_s=0.001)
+    script = Script(*[holdfast.ToolError("exit code 3")] * 3, effect="once", retry=own)
+    async with engine_at("memory:", script.tool) as engine:
+        with pytest.raises(holdfast.ExecutionFailed, match="exit code 3"):
+            await result(await engine.start(plan(step("a", "script", **written))))
+    assert len(script.calls) == calls
+
+
 async def test_rate_limit_waits_as_told_and_is_not_counted_among_the_retries() -> None:
     limited = [holdfast.RateLimited("slow down", retry_after_s=0.001)] * 6
     script = Script(*limited, holdfast.Transient("busy"), "ok")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,6 @@ from holdfast.tools.secrets import Vault
 VALUE = "correct-horse-battery"
 SETTINGS = '[secrets]\nTOKEN = {env = "MY_TOKEN"}\n'
 ASKED = {"token": "${{ secrets.TOKEN }}"}
-
-
-@pytest.fixture(autouse=True)
-def forgetful() -> Iterator[None]:
-    yield
-    masks.forget()
 
 
 @pytest.fixture

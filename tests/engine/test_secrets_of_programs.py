@@ -24,12 +24,6 @@ VALUE = "correct-horse-battery"
 SETTINGS = '[secrets]\nTOKEN = {env = "MY_TOKEN"}\n'
 
 
-@pytest.fixture(autouse=True)
-def forgetful() -> Iterator[None]:
-    yield
-    masks.forget()
-
-
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "holdfast.toml").write_text(SETTINGS)

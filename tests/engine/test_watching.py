@@ -12,7 +12,7 @@ from unittest.mock import ANY
 import pytest
 
 import holdfast
-from engine.kit import Gate, Script, echo, engine_at, names, plan, result, seen, settled, step
+from engine.kit import Gate, Script, echo, engine_at, names, plan, result, seen, settled, step, turns
 from holdfast.engine.feed import FRAMES_MAX, Watched
 from holdfast.engine.wire import SHOWN_VALUE_BYTES_MAX
 from journal.support import sql
@@ -21,8 +21,16 @@ THREE = plan(step("a", "echo"), step("b", "echo"), step("c", "echo"))
 
 
 async def watched(run: holdfast.Run, since: int = 0) -> list[Watched]:
+    """All that a watcher is shown: no frame before the event it belongs to, whatever is watched."""
+    shown: list[Watched] = []
     async with asyncio.timeout(10), aclosing(run.watch(since)) as watching:  # type: ignore[type-var]
-        return [item async for item in watching]
+        async for item in watching:
+            if item.seq is not None:
+                since = item.seq
+            else:
+                assert item.event.after <= since, f"{item} was shown after event {since}"  # type: ignore[union-attr]
+            shown.append(item)
+    return shown
 
 
 async def test_watcher_sees_every_durable_event_once_and_in_order_from_any_number(tmp_path: Path) -> None:
@@ -88,6 +96,42 @@ async def test_frames_come_after_the_event_they_belong_to() -> None:
         said = next(item.as_dict() for item in shown if item.as_dict().get("text") == "nearly")
         assert (said["step"], said["phase"], said["step_percent"]) == ("a", "running", 100.0)
         assert shown[-1].type in ("task:completed", "task:progress_update")
+
+
+async def test_frame_of_a_step_that_runs_ahead_of_the_disk_waits_for_its_event() -> None:
+    """A read begins before its own beginning is on disk, and may speak at once."""
+    disk, said = asyncio.Event(), asyncio.Event()
+    disk.set()
+
+    @holdfast.tool(effect="read")
+    async def stop_the_disk() -> None:
+        disk.clear()
+
+    @holdfast.tool(effect="read")
+    async def talk(call: holdfast.Call) -> None:
+        call.say("hello")
+        said.set()
+
+    async with engine_at("memory:", stop_the_disk, talk) as engine:
+        store: Any = engine.services.store
+        commit = store.commit
+
+        async def slow(writes: Any) -> Any:
+            await disk.wait()
+            return await commit(writes)
+
+        store.commit = slow
+        run = await engine.start(plan(step("a", "stop_the_disk"), step("b", "talk")), hold=True)
+        watching = asyncio.ensure_future(watched(run))
+        await turns()
+        await run.resume()
+        async with asyncio.timeout(10):
+            await said.wait()
+        await turns()  # the watcher has been told by now
+        disk.set()
+        shown = [item.type for item in await watching]
+    assert "task:message" in shown
+    assert shown.index("task:message") > [place for place, kind in enumerate(shown) if kind == "step:started"][1]
 
 
 async def test_progress_goes_through_its_phases() -> None:

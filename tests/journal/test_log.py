@@ -13,9 +13,10 @@ from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import Fenced, HoldfastError, StoreCorrupted, StoreUnavailable
 from holdfast.core.execution import Execution
 from holdfast.core.policy import INLINE_BYTES_MAX
+from holdfast.journal.blobs import references
 from holdfast.journal.log import head_change, new_execution, read_state
 from holdfast.journal.memory import MemoryStore
-from holdfast.journal.store import CacheItem, Claim
+from holdfast.journal.store import CacheItem, Claim, Entry
 from holdfast.journal.writer import Writer
 from holdfast.testing.store_samples import sample_answer
 from journal.support import GatedStore, created, new_log, received, turns
@@ -99,6 +100,40 @@ async def test_what_goes_with_the_events_is_written_with_them() -> None:
     assert await store.cached("k", 1) == b"v"
     assert len(await log.blobs.fetch(value)) == INLINE_BYTES_MAX + 2
     assert (await reopened(store)).steps["a"].output == value
+    await writer.close()
+
+
+async def test_what_went_with_each_of_several_appends_is_written_with_their_one_entry() -> None:
+    store = GatedStore()
+    writer = Writer(store)
+    log = await new_log(store, writer)
+    commands = [Command(id=f"c{number}", execution_id="e1", verb="pause", at=1) for number in (1, 2)]
+    for command in commands:
+        await writer.write(command)
+    children = [new_execution(name, [created()])[0] for name in ("e2", "e3")]
+    values = [log.blobs.keep(b'"' + letter * INLINE_BYTES_MAX + b'"') for letter in (b"x", b"y")]
+    log.append(ev.TaskStarted(at=2, because="created"))
+    await log.durable()
+    batches = len(store.batches)
+    for number, (command, child, value) in enumerate(zip(commands, children, values, strict=True)):
+        log.append(
+            ev.StepStarted(at=3, path=f"s{number}", tool="t"),
+            ev.StepCompleted(at=4, path=f"s{number}", output=value),
+            answers=[sample_answer(command)],
+            posts=[Command(id=f"p{number}", execution_id=child.head.id, verb="stop", at=1)],
+            creates=[child],
+            cached=[CacheItem(f"k{number}", b"v", 99)],
+        )
+    await log.durable()
+    assert len(store.batches) == batches + 1
+    [entry] = store.batches[-1]
+    assert isinstance(entry, Entry)
+    assert [await store.answer(command.id) for command in commands] == [sample_answer(one) for one in commands]
+    assert [command.id for command in await store.pending()] == ["p0", "p1"]
+    assert [(await store.head(child.head.id)).seq for child in children] == [1, 1]
+    assert [await store.cached(key, 1) for key in ("k0", "k1")] == [b"v", b"v"]
+    assert [len(await log.blobs.fetch(value)) for value in values] == [INLINE_BYTES_MAX + 2] * 2
+    assert sorted(entry.uses) == sorted(name for value in values for name in references(bytes(value)))
     await writer.close()
 
 

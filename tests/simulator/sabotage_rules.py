@@ -16,7 +16,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.failure import RetryLater
 from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES
 from holdfast.core.schedule import Schedule
-from holdfast.engine import attempt, family, gates, ownership, remedies, step, trying, waiting
+from holdfast.engine import attempt, family, gates, ownership, pulse, remedies, step, trying, waiting
 from holdfast.engine.voice import Voice
 from holdfast.programs.context import Context
 from holdfast.programs.plan import PlanProgram
@@ -39,6 +39,17 @@ def verify_nothing() -> Broken:
         return DidNotHappen()
 
     return patch.object(remedies, "verified", verified)
+
+
+def run_ahead_of_the_disk() -> Broken:
+    """An idempotent tool that costs nothing is called before its start is durable, as a read may be."""
+    durable = trying._durable
+
+    async def hasty(work: Any, number: int, started_at: int, tool: Any) -> None:
+        if work.effect_of(tool) != "idempotent" or tool.cost_micros:
+            await durable(work, number, started_at, tool)
+
+    return patch.object(trying, "_durable", hasty)
 
 
 def call_twice() -> Broken:
@@ -110,6 +121,18 @@ def ask_nobody() -> Broken:
     return patch.dict(step._MOVES, {"pending": begin})
 
 
+def ask_about_something_else() -> Broken:
+    """A person agrees to the input of a fallback, and it is called with that of the step."""
+    try_it = trying.attempt
+
+    async def attempt(work: Any, found: Any, arguments: bytes) -> None:
+        asked = work.run.state.requests.get(found.request_id) if found is not None else None
+        is_agreed = asked is not None and asked.remedy == "granted" and not asked.data
+        await try_it(work, found, work.asked if is_agreed else arguments)
+
+    return patch.object(step, "attempt", attempt)
+
+
 def take_no_for_yes() -> Broken:
     def denied(state: Execution, event: ev.ApprovalDenied) -> None:
         fold._answer(state, event.request_id, "granted", event.by, event.why)
@@ -133,6 +156,11 @@ def receive_twice() -> Broken:
         return msgspec.structs.replace(ruling, events=ruling.events * 2)
 
     return patch.dict(commands._RULES, {"send": twice})
+
+
+def name_the_first_reason() -> Broken:
+    """Of all that an execution waits for, it says one thing: whatever comes first of the others wakes nobody."""
+    return patch.object(pulse, "listed", lambda reasons: waiting.listed(reasons)[:1])
 
 
 def ignore_pause_limits() -> Broken:
@@ -204,6 +232,7 @@ def pass_nothing_down() -> Broken:
 RULE_SABOTEURS = (
     broken("call every failure harmless", call_everything_harmless, "no_effect_happens_more_often_than_allowed", 60),
     broken("verify nothing", verify_nothing, "a_once_step_runs_again_only_when_allowed", 60),
+    broken("skip the sync before an idempotent call", run_ahead_of_the_disk, "intents_are_durable_before_effects"),
     broken("call a tool twice", call_twice, "each_attempt_calls_its_tool_once"),
     broken("believe every answer", believe_every_answer, "a_step_has_one_outcome", 60),
     broken("make a key for each attempt", key_per_attempt, "keys_are_one_per_step"),
@@ -213,10 +242,12 @@ RULE_SABOTEURS = (
     broken("answer effects from the cache", cache_everything, "only_reads_are_answered_from_the_cache"),
     broken("do not record random numbers", draw_again, "a_replay_sees_what_was_recorded"),
     broken("never ask for an approval", ask_nobody, "what_wants_a_yes_is_called_after_it"),
+    broken("call what nobody agreed to", ask_about_something_else, "what_wants_a_yes_is_called_after_it", 150),
     broken("take a no for a yes", take_no_for_yes, "a_no_ends_a_step", 40),
     broken("ring every timer at once", ring_at_once, "nothing_is_early"),
     broken("let one event satisfy many waits", take_an_event_twice, "an_event_satisfies_one_wait", 150),
     broken("receive an event twice", receive_twice, "a_command_acts_once"),
+    broken("name the first reason alone", name_the_first_reason, "what_is_waited_for_is_named", 40),
     broken("ignore pause limits", ignore_pause_limits, "what_can_go_on_does_without_a_person", 150),
     broken("ignore what a step needs", ignore_needs, "a_step_begins_after_what_it_needs"),
     broken("pass over critical failures", pass_over_failures, "a_critical_failure_fails_what_it_is_part_of"),

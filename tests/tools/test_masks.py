@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,13 +10,6 @@ import pytest
 
 from holdfast.tools.masks import cover, cover_address, cover_literal, masks
 from holdfast.tools.mcp import wire
-
-
-@pytest.fixture(autouse=True)
-def forgetful() -> Iterator[None]:
-    masks.forget()
-    yield
-    masks.forget()
 
 
 def test_key_is_masked_also_without_the_word_before_it() -> None:

@@ -175,7 +175,7 @@ async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[Child
     new, _ = new_execution(run.services.new_id(), [created, *copied], blobs=blobs)
     started = ev.ChildStarted(at=run.now_us(), path=path, child_id=new.head.id, reserved_micros=reserved)
     run.append(started, creates=[new])
-    await run.durable()
+    await _moving(run, run.durable())  # nobody may say that it waits, before it can say for this child
     run.services.on_child(new.head.id)
     return new.head.id
 

@@ -17,6 +17,22 @@ class OwnershipContract(Opening):
             head = await store.head(sample.id)
             assert (head.driver, head.epoch) == ("d1", 1)
 
+    async def test_every_claim_raises_the_epoch_also_one_by_the_same_driver(self) -> None:
+        """What a driver wrote before it let go must not count after it has come back."""
+        sample = Sample(1, driver="d1")
+        async with self.opened(sample.new) as store:
+            assert await _claim(store, sample, "d1", replacing="d1") == Written(ok=True, epoch=2)
+            late = sample.entry(release=True)
+            assert not (await store.commit([late]))[0].ok
+            late.epoch = 2
+            assert (await store.commit([late]))[0].ok
+            assert await _claim(store, sample, "d1") == Written(ok=True, epoch=3)
+            late = sample.entry()
+            late.epoch = 2
+            assert not (await store.commit([late]))[0].ok
+            late.epoch = 3
+            assert (await store.commit([late]))[0].ok
+
     async def test_of_two_claims_in_one_commit_the_first_wins(self) -> None:
         sample = Sample(1)
         async with self.opened(sample.new) as store:

@@ -112,6 +112,36 @@ def _tool(dice: Random) -> dict[str, Any]:
     return step
 
 
+def varied(program: Any) -> Any:
+    """The same program; but some of its tools cost nothing, and some fallbacks have an input of their own, or want a
+    yes to it. Drawn from it, as budgets are.
+    """
+    return _varied(Random(f"variety of {program}"), program)
+
+
+def _varied(dice: Random, part: Any) -> Any:
+    match part:
+        case {"fallback": fallbacks, **others}:
+            return {**_varied(dice, others), "fallback": [_fallback(dice, _varied(dice, one)) for one in fallbacks]}
+        case {"tool": "put", **others} if dice.random() < 0.4:
+            return {**_varied(dice, others), "tool": "jot"}
+        case ["call" | "behind" as how, "put", *others] if dice.random() < 0.4:
+            return [how, "jot", *others]
+        case dict():
+            return {name: _varied(dice, value) for name, value in part.items()}
+        case list():
+            return [_varied(dice, value) for value in part]
+        case _:
+            return part
+
+
+def _fallback(dice: Random, fallback: dict[str, Any]) -> dict[str, Any]:
+    if dice.random() < 0.3:
+        return fallback
+    tool = "ask_first" if dice.random() < 0.5 else fallback["tool"]
+    return {"tool": tool, "with": {"value": dice.randint(10, 19)}}
+
+
 # ---- functions -------------------------------------------------------------------------------------------------
 
 

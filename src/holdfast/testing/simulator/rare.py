@@ -11,7 +11,7 @@ from random import Random
 import msgspec
 
 from holdfast.core.policy import RESTS
-from holdfast.testing.simulator.programs import TIME_LIMIT_S, TOOLS, random_child, with_steps_left_behind
+from holdfast.testing.simulator.programs import TIME_LIMIT_S, TOOLS, random_child, varied, with_steps_left_behind
 from holdfast.testing.simulator.scenario import DEATHS, WAR_S, Breakage, Order, Scenario, Task, draw_plain
 
 NAP_S = 1.2
@@ -38,6 +38,7 @@ def draw(seed: int) -> Scenario:
     orders += tuple(_while_held_back(seed, 200, held_back))
     orders += tuple(_odd(seed, 300))
     orders += tuple(_too_late(seed, 400))
+    tasks = tuple(msgspec.structs.replace(task, plan=varied(task.plan), script=varied(task.script)) for task in tasks)
     return msgspec.structs.replace(plain, tasks=tasks, orders=orders, breakages=breakages)
 
 

@@ -30,13 +30,15 @@ EFFECTS: dict[str, Effect] = {
     "listing": "read",
     "put": "idempotent",
     "thrifty": "idempotent",
+    "jot": "idempotent",
     "pay": "once",
     "pay_checked": "once",
     "pay_bravely": "once",
     "pay_or_fail": "once",
     "ask_first": "once",
 }
-# What each costs at most, in micro-dollars; the others cost nothing.
+# What each costs at most, in micro-dollars; the others cost nothing, and some of each effect are among them: what costs
+# something waits for the disk for that alone.
 PRICES = {"put": 10_000, "thrifty": 20_000, "pay": 20_000, "pay_checked": 30_000, "pay_bravely": 40_000}
 _ENDINGS = (*WITHOUT_EFFECT, *AFTER_EFFECT, *STRANGE)
 _LIKELY = {"thrifty": ("short", "not_permitted") * 6, "pay": ("bug", "lost_answer") * 4}  # where it matters most
