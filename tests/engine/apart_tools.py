@@ -50,6 +50,11 @@ def plain(what: str, folder: str) -> int:
             return len(files)
         case "disk":
             Path(folder, "big").write_bytes(b"x" * 10**8)
+        case "many_files":  # each of them within the limit, and all of them written before anybody looks
+            for number in range(20):
+                Path(folder, f"{number}").write_bytes(b"x" * 1_900_000)
+        case "output":
+            print("x" * 5000)  # comes out when it has answered
         case _:
             pass
     return os.getpid()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,27 @@ async def test_what_all_steps_may_use_together_holds_processes_of_tools(tmp_path
         failure = (await step_of(run, "spin")).failure
         assert failure is not None
         assert "raise resources.total.cpu of the task" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("what", "limits", "told"),
+    [
+        ("many_files", {"disk": "2MB"}, "raise resources.disk of the step, the plan or the tool"),
+        ("many_files", {"total": {"disk": "2MB"}}, "raise resources.total.disk of the plan"),
+        ("output", {"output": "2KB"}, "raise resources.output of the step, the plan or the tool"),
+    ],
+)
+async def test_whoever_answers_before_anybody_has_looked_is_held_to_its_limits_all_the_same(
+    tmp_path: Path, what: str, limits: dict[str, Any], told: str
+) -> None:
+    quick = step("quick", "plain", on_error="fail", **{"with": {"what": what, "folder": str(tmp_path)}})
+    async with engine_at(tmp_path, tools.plain) as engine:
+        run = await engine.start(plan(quick, resources=limits))
+        assert await settled(run) == "failed"
+        failure = (await step_of(run, "quick")).failure
+        assert failure is not None
+        assert failure.category == "resource"
+        assert told in failure.message
 
 
 async def _first_failure(run: holdfast.Run) -> Failure:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from holdfast.core.errors import ToolError, Transient
+from holdfast.core.errors import ToolError
 from holdfast.core.policy import HOOK_TIMEOUT_S, STEP_TIMEOUT_S
 from holdfast.core.secrets import put_in
 from holdfast.engine.deaf import Ignored, leavable
 from holdfast.tools.apart import run_apart
 from holdfast.tools.call import Call, DidNotHappen, Happened
-from holdfast.tools.cut import NeverBegan, StillRunning
+from holdfast.tools.cut import NeverBegan, NeverCalled, StillRunning
 from holdfast.tools.masks import masks
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
@@ -29,14 +29,8 @@ if TYPE_CHECKING:
 
 LATE_SEEN_S = 0.25  # a busy loop sees a timer late; more than this is a loop that stood still
 LATE_S = 1.0  # how long an attempt whose time is up may take to say how it ended
-IN_LINE_S_MAX = STEP_TIMEOUT_S  # how long a call waits for a thread; that counts besides its own time
+IN_LINE_S_MAX = STEP_TIMEOUT_S  # how long a call waits for a thread or a process; that counts besides its own time
 GRACE_PART = 0.9  # of what an interrupted execution has: its steps must be through before it is
-
-
-class NeverCalled(Transient):
-    """It waited for its turn and never began: that says nothing about the tool."""
-
-    without_effect = True
 
 
 class CancelledInside(ToolError):
@@ -76,7 +70,7 @@ class Patience(NamedTuple):
         await asyncio.wait({work}, timeout=min(look_s, self.timeout_s))
         while not work.done():
             now = loop.time()
-            in_line_s = min(call.waited_s(now), IN_LINE_S_MAX)  # whoever waits for a thread has not begun
+            in_line_s = min(call.waited_s(now), IN_LINE_S_MAX)  # whoever waits for a thread or a process has not begun
             if call.signs != signs or in_line_s != waited_s:
                 signs, waited_s, heard = call.signs, in_line_s, now
             left_s = began + in_line_s + self.timeout_s - now
@@ -97,8 +91,8 @@ async def invoke(
     cancellation (deaf.py). The general limit is only looked at now and then, which costs next to nothing.
     """
     given = cast("dict[str, Any]", msgspec.json.decode(arguments))
-    if call.secrets:
-        given = await _with_secrets(run, given, call)
+    if call.secrets or call.door is not None:
+        given = await _prepared(run, given, call)
     validated = tool.validate(given)
     called = run_apart(tool, given, call) if call.apart else tool.invoke(validated, call)
     idle_s = tool.idle_timeout_s
@@ -139,6 +133,15 @@ async def invoke(
 def _grace_s(run: Driver) -> float:
     """How long an attempt that is cut off may take to tidy up."""
     return run.services.limits.interrupt_grace_s * GRACE_PART
+
+
+async def _prepared(run: Driver, given: dict[str, Any], call: Call) -> dict[str, Any]:
+    """What a call needs that few calls do. One with a process of its own waits at the door when that is ready."""
+    if call.secrets:
+        given = await _with_secrets(run, given, call)
+    if call.door is not None and not call.apart:
+        await call.take_turn(call.door)
+    return given
 
 
 async def _with_secrets(run: Driver, given: dict[str, Any], call: Call) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from holdfast.core.execution import Execution
 from holdfast.core.policy import Breaker as Rule
 from holdfast.core.resources import Resources, all_used
 from holdfast.engine.breaker import Breaker
-from holdfast.tools.pace import Gate, Pacer, Places, Turn, Turns
+from holdfast.tools.apart import INTERPRETERS_MAX
+from holdfast.tools.pace import Gate, Pacer, Places, Rate, Turn, Turns
 from holdfast.tools.together import Together
 from holdfast.tools.tool import Tool
 
@@ -33,7 +34,7 @@ APART_MAX = (
 class Guard:
     """What stands before one tool. `is_plain`: nothing but what stands before all of them."""
 
-    __slots__ = ("_everybody", "_gates", "_is_plain", "breaker", "pacer", "places", "tool", "turn", "turns")
+    __slots__ = ("_everybody", "_gates", "_is_plain", "_limits", "breaker", "pacer", "places", "tool", "turn", "turns")
 
     def __init__(self, tool: Tool[..., Any], breaker: Breaker | None, everybody: Places, limits: _OfTool) -> None:
         self.tool = tool.name
@@ -41,6 +42,7 @@ class Guard:
         self.places = limits.places
         self.pacer = limits.pacer
         self._everybody = everybody
+        self._limits = limits
         self._is_plain = limits.places is None and limits.pacer is None
         self._gates: tuple[Gate | None, ...] = (limits.places, everybody, limits.pacer)
         self.turns: Turns | None = None
@@ -79,6 +81,13 @@ class Guard:
             self.turn = Turn(self.turns)
         return None
 
+    def door(self, is_apart: bool) -> Pacer | None:
+        """The rate once more, right before the tool: who starts a process of its own comes there later than others,
+        whenever that is ready. None as long as nobody did."""
+        if is_apart and self._limits.door is None and self._limits.rate is not None:
+            self._limits.door = Pacer(self._limits.rate)
+        return self._limits.door
+
     def leave(self, own: Places) -> None:
         """The call is over. A rate has nothing to give back; the breaker has heard what became of it."""
         own.give_back()
@@ -99,11 +108,14 @@ def together_of(state: Execution, limits: Resources | None) -> Together | None:
 class _OfTool(msgspec.Struct):
     places: Places | None
     pacer: Pacer | None
+    rate: Rate | None
+    door: Pacer | None = None
 
 
 class Guards:
     def __init__(self, limits: Limits, dice: random.Random) -> None:
         self.everybody = Places(limits.steps)
+        self.interpreters = Places(INTERPRETERS_MAX)
         self.on_change: Callable[[], None] = lambda: None
         self._limits = limits
         self._dice = dice
@@ -183,6 +195,7 @@ class Guards:
             limits = self._of_tool[tool.name] = _OfTool(
                 Places(tool.concurrency) if tool.concurrency is not None else None,
                 Pacer(tool.rate) if tool.rate is not None else None,
+                tool.rate,
             )
         return Guard(tool, self._breaker(tool.breaker), self.everybody, limits)
 

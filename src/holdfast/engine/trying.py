@@ -89,7 +89,7 @@ async def _try(
     try:
         output = await invoke(run, work.task, tool, arguments, call_, call.policy.timeout_s or tool.timeout_s)
     except (HeldBack, NeverBegan) as never:
-        _interrupted(work, number, started_at, nothing_spent(tool))
+        _interrupted(work, number, started_at, nothing_spent(tool), call_.used)
         if isinstance(never, NeverBegan):
             raise asyncio.CancelledError from None
         return  # and on to the breaker, which has opened meanwhile
@@ -127,6 +127,10 @@ def _hold(work: Work, call_: Call, tool: Tool[..., Any]) -> None:
 
 def _hand_over(work: Work, guard: Guard, call_: Call) -> None:
     call_.turn = guard.turn
+    if guard.pacer is not None:
+        call_.door = guard.door(call_.apart)
+    if call_.apart:
+        call_.interpreters = work.run.services.guards.interpreters
     if guard.breaker is not None:
         call_.gate = partial(guard.breaker.lets, work)
 

@@ -1,4 +1,5 @@
-"""The tool's end of a call that runs in a process of its own: find the function, call it, send back what became of it.
+"""The tool's end of a call that runs in a process of its own: find the function, say so, call it when the arguments
+come, send back what became of it.
 
 Whatever the call says travels over one line to the engine (apart.py), which keeps, shows and masks it.
 """
@@ -45,7 +46,13 @@ class Line:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._asked: dict[int, Future[None]] = {}
+
+    def order(self) -> dict[str, Any] | None:
+        """What the tool is to be called with, once the engine lets it in; None if it does not."""
+        self.tell(do="ready")
+        order = self._words.readline()
         threading.Thread(target=self._listen, name="holdfast-line", daemon=True).start()
+        return json.loads(order) if order else None
 
     def tell(self, **message: Any) -> None:
         encoded = msgspec.json.encode(message) + b"\n"
@@ -121,12 +128,15 @@ class _Kept:
         return iter(())
 
 
-def answer(engine: socket.socket, words: IO[bytes], order: dict[str, Any]) -> int:
-    """Returns the exit code."""
+def answer(engine: socket.socket, words: IO[bytes], way: dict[str, Any]) -> int:
+    """Returns the exit code. `way` says where the tool is; what it is called with comes later."""
     line = Line(engine, words)
     logging.lastResort = logging.NullHandler()  # records are heard as such, and need not be printed as well
     try:
-        found = _found(msgspec.convert(order["home"], Home), order["tool"])
+        found = _found(msgspec.convert(way["home"], Home), way["tool"])
+        order = line.order()
+        if order is None:
+            return CUT
         call = CallApart(line, order["call"])
         with listening():
             value = _called(found, found.signature.validate(order["arguments"]), call)

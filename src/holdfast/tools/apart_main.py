@@ -15,9 +15,9 @@ if __name__ == "__main__":
     line = socket.socket(fileno=LINE)
     line.set_inheritable(False)
     words = line.makefile("rb")
-    order = json.loads(words.readline())
-    sys.path[:] = order["sys_path"]
+    way = json.loads(words.readline())
+    sys.path[:] = way["sys_path"]
 
     from holdfast.tools.apart_child import answer
 
-    sys.exit(answer(line, words, order))
+    sys.exit(answer(line, words, way))

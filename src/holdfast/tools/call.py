@@ -61,8 +61,9 @@ class Call:
     """One attempt of one step. `key` is the same for every attempt: hand it on as an idempotency key."""
 
     __slots__ = (
-        "_host", "_in_line", "_loop", "apart", "attempt", "book", "execution_id", "folder", "gate", "key",
-        "may_be_cached", "notes", "path", "resources", "secrets", "signs", "spent_micros", "together", "turn", "used",
+        "_host", "_in_line", "_loop", "apart", "attempt", "book", "door", "execution_id", "folder", "gate",
+        "interpreters", "key", "may_be_cached", "notes", "path", "resources", "secrets", "signs", "spent_micros",
+        "together", "turn", "used",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
@@ -92,6 +93,8 @@ class Call:
         self.may_be_cached = True  # a tool says no to an answer that will not stay true as long as its others
         self.signs = 0  # of life it has given: words, progress, notes
         self.gate: Callable[[], bool] | None = None  # asked before the tool is called, and after it waited
+        self.door: Gate | None = None  # waited at right before the tool is called, whatever it waited for before
+        self.interpreters: Gate | None = None  # how many there may be at once, for a call in a process of its own
         self._host = host
         self._in_line: tuple[float, float | None] = (0.0, None)  # how long it stood there, and since when it does now
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -120,11 +123,11 @@ class Call:
         return Turn(turns)
 
     def wait_begins(self, now: float) -> None:
-        """It stands in line for a thread: that is no time that the tool took."""
+        """It waits for a thread, or for its own process to start: that is no time that the tool took."""
         self._in_line = (self._in_line[0], now)
 
     def wait_ends(self, now: float) -> None:
-        """In the thread: it was its turn. Replaced whole, because the event loop reads it meanwhile."""
+        """It begins, maybe in its thread. Replaced whole, because the event loop reads it meanwhile."""
         self._in_line = (self.waited_s(now), None)
 
     def waited_s(self, now: float) -> float:

@@ -1,13 +1,29 @@
-"""What a call in a thread, or one that waits in a line, raises when it is cut off: how far it came is what counts."""
+"""What a call in a thread or in a process, or one that waits in a line, raises when it is cut off: how far it came is
+what counts."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import ToolError
+
+if TYPE_CHECKING:
+    from holdfast.core.failure import Category
 
 
 class NeverBegan(asyncio.CancelledError):
     """Cancelled while it waited for its turn: nothing has happened."""
+
+
+class NeverCalled(ToolError):
+    """It never came to its function: nothing has happened, and that says nothing about the tool."""
+
+    without_effect = True
+
+    def __init__(self, message: str, category: Category = "transient") -> None:
+        super().__init__(message)
+        self.category = category
 
 
 class StillRunning(asyncio.CancelledError):
