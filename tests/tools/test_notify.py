@@ -24,7 +24,7 @@ import holdfast
 from engine.kit import engine_at, plan, result, settled, until
 from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, SettingsInvalid, ToolError, Transient
 from holdfast.core.failure import describe
-from holdfast.tools import notify_filter
+from holdfast.tools import notify_filter, notify_matcher
 from holdfast.tools.adapter import HERE
 from holdfast.tools.call import SILENT, Call, Silent
 from holdfast.tools.cut import NeverBegan
@@ -417,7 +417,8 @@ async def test_a_pattern_that_takes_for_ever_holds_nobody_up_and_nothing_is_sent
 ) -> None:
     monkeypatch.setattr(notify_filter, "PATTERNS_S", 0.2)
     pattern = r"(\w+\s?)+@corp"
-    config = Config(channels={"one": f"{hooks}/one"}, **{setting: ("harmless", pattern)})
+    patterns: dict[str, Any] = {setting: ("harmless", pattern)}
+    config = Config(channels={"one": f"{hooks}/one"}, **patterns)
     with pytest.raises(Misconfigured) as refused:
         await send(config, to="one", text="a" * 26 + "!")
     assert str(refused.value) == (
@@ -433,7 +434,7 @@ async def test_a_message_whose_patterns_could_not_be_looked_for_is_not_sent(
 ) -> None:
     for said in ("", 'print(\'{"setting": "mask", "pattern": "x"}\')', "print('{\"title\": \"cut o', end='')"):
         (tmp_path / "dies.py").write_text(said)
-        monkeypatch.setattr(notify_filter.notify_matcher, "__file__", str(tmp_path / "dies.py"))
+        monkeypatch.setattr(notify_matcher, "__file__", str(tmp_path / "dies.py"))
         with pytest.raises(
             ToolError, match=r"the message is not sent: the process that looks for .* ended before"
         ) as died:

@@ -16,7 +16,8 @@ from typing import Any
 
 def main(given: str) -> None:
     asked: dict[str, Any] = json.loads(given)
-    title, text = asked["title"], asked["text"]
+    title: str = asked["title"]
+    text: str = asked["text"]
     for pattern in asked["block"]:
         _say(setting="block", pattern=pattern)
         if re.search(pattern, title) or re.search(pattern, text):
@@ -24,7 +25,8 @@ def main(given: str) -> None:
             return
     for pattern in asked["mask"]:
         _say(setting="mask", pattern=pattern)
-        title, text = re.sub(pattern, asked["instead"], title), re.sub(pattern, asked["instead"], text)
+        title = re.sub(pattern, asked["instead"], title)
+        text = re.sub(pattern, asked["instead"], text)
     _say(title=title, text=text)
 
 
