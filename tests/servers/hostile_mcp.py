@@ -14,6 +14,15 @@ from typing import Any
 
 VICE = sys.argv[1] if len(sys.argv) > 1 else ""
 GROWN: list[bool] = []
+KEPT: list[dict[str, Any]] = []
+BAD_ANSWERS: dict[str, dict[str, Any]] = {
+    "locked": {"error": {"code": -32000, "message": "database is locked"}},
+    "closed": {"error": {"code": -32000, "message": "Connection closed"}},
+    "null": {"result": None},
+    "text": {"result": "x"},
+    "no-code": {"error": {"code": "abc", "message": 5}},
+    "neither": {},
+}
 OBJECT = {"type": "object", "properties": {}}
 
 
@@ -119,8 +128,16 @@ def call(request: dict[str, Any]) -> None:  # noqa: PLR0912, PLR0915 -- a list o
             answer(request, text("second"))
         case "nonsense":
             answer(request, {"content": "what"})
-        case "null":
-            say({"jsonrpc": "2.0", "id": request["id"], "result": None})
+        case _ if vice in BAD_ANSWERS:  # to `act`, while `look` waits for `repeat`
+            match name:
+                case "act":
+                    say({"jsonrpc": "2.0", "id": request["id"], **BAD_ANSWERS[vice]})
+                case "look":
+                    KEPT.append(request)
+                    count()
+                case _:
+                    answer(KEPT.pop(), text("look done"))
+                    answer(request, text("repeat done"))
         case "large":
             answer(request, text("x" * 9 * 1024 * 1024))
         case "error":

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import holdfast
-from engine.kit import FAST, engine_at, plan, step
+from engine.kit import FAST, engine_at, plan, step, until
 from holdfast.core.errors import (
     InvalidCall,
     Misconfigured,
@@ -217,7 +217,12 @@ TABLE = [
     ("no-newline", "h.act", Transient, "transient", "unknown", "it wrote a message of more than 8,388,608 bytes"),
     ("large", "h.act", Transient, "transient", "unknown", "it wrote a message of more than 8,388,608 bytes"),
     ("nonsense", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: "),
-    ("null", "h.act", Transient, "transient", "unknown", "it wrote something that is no MCP message"),
+    ("locked", "h.act", ToolError, "tool", "known", "h.act: database is locked"),
+    ("closed", "h.act", ToolError, "tool", "known", "h.act: Connection closed"),
+    ("null", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: '{"),
+    ("text", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: '{"),
+    ("no-code", "h.act", OutputInvalid, "logic", "known", '"code": "abc", "message": 5}}\'; tell its author'),
+    ("neither", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: '{"),
     ("promise", "h.none", OutputInvalid, "logic", "known", "promises structured data and sent none"),
     ("promise", "h.wrong", OutputInvalid, "logic", "known", 'data.n: expected a whole number, got the string "two"'),
 ]
@@ -233,6 +238,18 @@ async def test_each_failure_has_its_category_its_effect_and_its_words(  # noqa: 
     assert said in str(failed.value)
     described = describe(failed.value)
     assert (described.category, described.happened) == (category, happened)
+
+
+@pytest.mark.parametrize("vice", ["locked", "closed", "null", "text", "no-code", "neither"])
+async def test_a_bad_answer_fails_nobody_but_whom_it_answers(tmp_path: Path, vice: str) -> None:
+    async with family(tmp_path, h=hostile(vice, tmp_path)) as h:
+        under_way = asyncio.create_task(h.call("h.look"))
+        await until((tmp_path / "count").exists)
+        with pytest.raises(ToolError) as failed:
+            await h.call("h.act")
+        assert describe(failed.value).happened == "known"
+        assert (await h.call("h.repeat"))["text"] == "repeat done"
+        assert (await under_way)["text"] == "look done"
 
 
 @pytest.mark.parametrize(

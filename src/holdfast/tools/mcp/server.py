@@ -22,7 +22,7 @@ from holdfast.tools.hooks import OutputInvalid
 from holdfast.tools.masks import masks
 from holdfast.tools.mcp import wire
 from holdfast.tools.mcp.catalogue import TOOLS_MAX, Described, Offer, read_offer
-from holdfast.tools.mcp.results import CONNECTION_CLOSED, Answer, answer_of, explained
+from holdfast.tools.mcp.results import Answer, answer_of, explained
 from holdfast.tools.mcp.schema import EXTRA_NEEDED, Checker
 from holdfast.tools.processes import Lasting, spawn
 
@@ -128,7 +128,7 @@ class Server:
                 types.CallToolRequest(params=params), either, progress_callback=show
             )
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED:
+            if error.code == wire.CONNECTION_CLOSED:
                 if link.is_of_one_stream or link.users == 1:
                     link.outage.because(str(error.message))
                     link.lost.set()
@@ -254,12 +254,8 @@ class Server:
     async def _client(self, link: Link, reached: Reached, stack: AsyncExitStack) -> Any:
         client_class = await asyncio.to_thread(_sdk)  # a second of importing, during which others go on
         if reached.url:
-            from mcp.client.streamable_http import streamable_http_client
-
             http = await stack.enter_async_context(wire.http_client(reached.headers))
-            transport: Any = streamable_http_client(
-                reached.url, http_client=http, max_sse_event_size=wire.MESSAGE_BYTES_MAX
-            )
+            transport: Any = wire.over_http(reached.url, http)
         else:
             limits = Lasting(reached.resources)
             process = await spawn(reached.command, cwd=reached.cwd, env=reached.env, talks=True, resources=limits)
@@ -301,7 +297,7 @@ class Server:
         if isinstance(first, ToolError):
             return type(first)(f"the MCP server {self.name}: {first}", without_effect=True)
         code = getattr(first, "code", None)
-        if isinstance(code, int) and code != CONNECTION_CLOSED:
+        if isinstance(code, int) and code != wire.CONNECTION_CLOSED:
             known = explained(first, f"the MCP server {self.name}")
             return type(known)(str(known), without_effect=True, retry_after_s=known.retry_after_s)
         text = f"the MCP server {self.name} could not be started: {link.outage.told()}"
