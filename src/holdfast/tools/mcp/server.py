@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
@@ -98,11 +99,20 @@ class Server:
             said = str(error) or type(error).__name__
             raise Transient(f"the MCP server {self.name} does not answer: {said}", without_effect=True) from None
 
-    async def call(self, tool: Described, arguments: Mapping[str, Any], call: Call, owner: str) -> Answer:
+    async def call(
+        self,
+        tool: Described,
+        arguments: Mapping[str, Any],
+        call: Call,
+        owner: str,
+        accept: Callable[[Described], None],
+    ) -> Answer:
+        """`accept` sees the tool as the server describes it now, and may refuse to call it as that."""
         link = await self._linked()
         now = next((one for one in link.offer.tools if one.name == tool.name), None)
         if now is None:
             raise Misconfigured(f'{owner}: its server has no tool called "{tool.name}" any more')
+        accept(now)
         with self._using(link):
             result = await self._ask(link, tool.name, dict(arguments), call, owner)
         self._failures, self._last_failure = 0, ""
@@ -325,9 +335,15 @@ class Server:
 
 
 def _sdk() -> Any:
-    logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it logs is in our own errors, or of no use
+    # What it logs is in our own errors, or of no use. Its session does so as "client", with all that a server said.
+    logging.getLogger("mcp").addHandler(logging.NullHandler())
+    logging.getLogger("client").addFilter(_is_of_others)
     with suppress(ImportError):
         from mcp import Client
 
         return Client
     raise Misconfigured(EXTRA_NEEDED)
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return os.path.join("mcp", "client", "session.py") not in record.pathname

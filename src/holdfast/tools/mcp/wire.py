@@ -38,8 +38,8 @@ OURS = secrets.token_hex(8)
 UNREACHED = -32950
 REFUSED = -32951
 NONSENSE = -32952
-# For the SDK, that the connection ended. For a server, whatever it likes; with a status of 4xx, mostly a session it does
-# not know. So that the two are never confused, a server's own gets another code on its way to the SDK.
+# For the SDK, that the connection ended. For a server, whatever it likes; with a status of 4xx, mostly a session it
+# does not know. So that the two are never confused, a server's own gets another code on its way to the SDK.
 CONNECTION_CLOSED = SERVER_ERROR = -32000
 SAID_SO = -32953
 
@@ -142,7 +142,7 @@ async def _read_messages(process: Process, to_client: Any, outage: Outage) -> No
 
 
 def _answered(line: bytes) -> int | str | None:
-    """The request that a line which is no message wanted to answer: it alone has failed. None if that cannot be told."""
+    """The request that a line which is no message wanted to answer: it alone has failed. None if nobody can tell."""
     try:
         answer = msgspec.json.decode(line, type=_Addressed)
     except (msgspec.DecodeError, RecursionError):
