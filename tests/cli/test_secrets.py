@@ -313,6 +313,21 @@ def test_trying_a_tool_resolves_the_reference_and_hides_the_value(leaky: Worksho
     assert "the service refused [secret TOKEN]" in failed.out
 
 
+def test_trying_a_tool_hides_a_secret_that_it_came_upon_by_itself(leaky: Workshop) -> None:
+    with (leaky.folder / "tools.py").open("a") as tools:
+        tools.write(
+            "\nimport os\n"
+            '@holdfast.tool(name="leak.own", effect="read")\n'
+            "def own(fails: bool = False) -> str:\n"
+            '    if fails: raise holdfast.ToolError("refused " + os.environ["MY_TOKEN"])\n'
+            '    return os.environ["MY_TOKEN"]\n'
+        )
+    told = clean(leaky.run("tools", "test", "leak.own", MY_TOKEN=VALUE))
+    assert "[secret TOKEN]" in told.out
+    failed = clean(leaky.run("tools", "test", "leak.own", "-i", "fails=true", code=1, MY_TOKEN=VALUE))
+    assert "refused [secret TOKEN]" in failed.out
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import html
+import itertools
 import json
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import msgspec
 import pytest
@@ -95,6 +96,53 @@ def test_every_form_of_a_value_is_masked(shown: str) -> None:
     assert shown not in masked
     assert masked.startswith("before ")
     assert masked.endswith(" after")
+
+
+ODD = 'Zk!8^qW{7}pL"x'
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "http://h/x?key=Zk!8^qW{7}pL%22x",  # Chromium and httpx, in a query
+        "http://me:Zk!8%5EqW%7B7%7DpL%22x@h/",  # both, as a password
+        "http://h/Zk!8%5eqW%7b7%7dpL%22x/y",  # in a path, by somebody who writes small letters
+        "http://h/#Zk%218^qW{7}pL%22x",  # a mixture
+        quote(ODD, safe="") + quote_plus(ODD),
+    ],
+)
+def test_value_is_masked_however_much_of_it_is_encoded_in_a_url(shown: str) -> None:
+    made = _named("K", ODD)
+    for masked in (made.text(shown), msgspec.json.decode(made.json(msgspec.json.encode([shown])))[0]):
+        assert "[secret K]" in masked
+        assert "Zk" not in masked
+        assert "pL" not in masked
+    assert (made.found_in(shown), made.names_in(shown)) == ("K", {"K"})
+
+
+@pytest.mark.parametrize("value", ["?a%41 b&c", "tök~en.a-b_c", "a#b/c?d", '"qu\\oted"', "50%25 off", "plain7"])
+def test_every_mixture_of_encoded_and_plain_characters_is_masked(value: str) -> None:
+    made = _named("K", value)
+    ways = [(c,) if c.isascii() and c.isalnum() else (c, "".join(f"%{b:02X}" for b in c.encode())) for c in value]
+    for written in map("".join, itertools.product(*ways)):
+        assert made.text(f"<{written}>") == "<[secret K]>"
+        masked = made.json(msgspec.json.encode({"url": f"<{written}>"}))
+        assert msgspec.json.decode(masked) == {"url": "<[secret K]>"}
+
+
+def test_beginning_of_an_encoded_value_is_held_back_for_its_rest() -> None:
+    made, written = _named("K", ODD), "Zk!8%5EqW{7%7dpL%22x"
+    for length in range(1, len(written) + 1):
+        assert made.held_back(f"see {written[:length]}") == length
+        assert made.beginning(f"see {written}", 4 + length) == "see [secret K]"[: 4 + length]
+    assert made.held_back(f"see {written}.") == 0
+    assert made.held_back("see Zk!8%5D") == 0
+
+
+def test_value_that_begins_like_another_leaves_nothing_of_it_in_a_url() -> None:
+    made = _named("LONG", "ab!cd!ef")
+    made.add("SHORT", "ab!c")
+    assert made.text("ab%21cd!ef ab%21c ab!cd%21ef") == "[secret LONG] [secret SHORT] [secret LONG]"
 
 
 @pytest.mark.parametrize("user", ["a", "ab", "abc", "abcd"])

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from contextlib import aclosing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import unquote
 
 import pytest
 
@@ -104,6 +107,47 @@ async def test_watchers_see_no_value_however_it_streams(place: Path) -> None:
         assert "printed [secret TOKEN]\n" in said
         assert "with [secret TOKEN]" in progress
         assert asked in ([], [b'{"token":"${{ secrets.TOKEN }}"}'])
+
+
+class Page(BaseHTTPRequestHandler):
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(unquote(self.path))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+async def test_value_in_an_address_stands_nowhere_in_the_journal(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", odd := 'Zk!8^qW{7}pL"x')
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        host = f"127.0.0.1:{server.server_port}"
+        (place / "holdfast.toml").write_text(f'{SETTINGS}[tools.http]\nallow = ["{host}"]\n')
+        query, user = f"http://{host}/x?key=${{{{ secrets.TOKEN }}}}", f"http://me:${{{{ secrets.TOKEN }}}}@{host}/"
+        async with engine_at(place) as engine:
+            run = await engine.start(
+                plan(
+                    step("query", "http.get", **{"with": {"url": query}}),
+                    step("user", "http.get", **{"with": {"url": user}}),
+                )
+            )
+            assert await settled(run) == "completed"
+            kept = [bytes((await step_of(run, path)).output) for path in ("query", "user")]
+        server.shutdown()
+    assert Page.asked[0] == f"/x?key={odd}"
+    for output in kept:
+        assert b"[secret TOKEN]" in output
+        assert b"qW" not in output
+    assert b"[secret TOKEN]" in (written := _journal(place))
+    assert b"8^qW" not in written
+    assert b"8%5EqW" not in written
+
+
+def _journal(place: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in place.glob(".holdfast/*.db*"))
 
 
 async def test_check_of_a_tool_gets_the_value_and_reducing_sees_the_reference(place: Path) -> None:

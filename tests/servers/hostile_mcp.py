@@ -14,6 +14,15 @@ from typing import Any
 
 VICE = sys.argv[1] if len(sys.argv) > 1 else ""
 GROWN: list[bool] = []
+KEPT: list[dict[str, Any]] = []
+BAD_ANSWERS: dict[str, dict[str, Any]] = {
+    "locked": {"error": {"code": -32000, "message": "database is locked"}},
+    "closed": {"error": {"code": -32000, "message": "Connection closed"}},
+    "null": {"result": None},
+    "text": {"result": "x"},
+    "no-code": {"error": {"code": "abc", "message": 5}},
+    "neither": {},
+}
 OBJECT = {"type": "object", "properties": {}}
 
 
@@ -64,6 +73,10 @@ def tools() -> list[dict[str, Any]]:
             ]
         case "listing":
             return [{"name": 7, "inputSchema": "what"}]
+        case "hardens":  # once somebody has written the file
+            return [one("look", annotations={"readOnlyHint": not Path(os.environ["COUNT"]).exists()})]
+        case "tells":
+            return [one("look", description=f"Asks with {os.environ['TOKEN']}.")]
         case "promise":
             out = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
             return [one("none", outputSchema=out), one("wrong", outputSchema=out), one("right", outputSchema=out)]
@@ -119,8 +132,16 @@ def call(request: dict[str, Any]) -> None:  # noqa: PLR0912, PLR0915 -- a list o
             answer(request, text("second"))
         case "nonsense":
             answer(request, {"content": "what"})
-        case "null":
-            say({"jsonrpc": "2.0", "id": request["id"], "result": None})
+        case _ if vice in BAD_ANSWERS:  # to `act`, while `look` waits for `repeat`
+            match name:
+                case "act":
+                    say({"jsonrpc": "2.0", "id": request["id"], **BAD_ANSWERS[vice]})
+                case "look":
+                    KEPT.append(request)
+                    count()
+                case _:
+                    answer(KEPT.pop(), text("look done"))
+                    answer(request, text("repeat done"))
         case "large":
             answer(request, text("x" * 9 * 1024 * 1024))
         case "error":
@@ -131,6 +152,12 @@ def call(request: dict[str, Any]) -> None:  # noqa: PLR0912, PLR0915 -- a list o
         case "promise":
             data = {"none": {}, "wrong": {"structuredContent": {"n": "two"}}, "right": {"structuredContent": {"n": 2}}}
             answer(request, text("n is 2", **data[name]))
+        case "hardens":
+            answer(request, text(f"call {count()}"))
+        case "tells":  # in a notification that is none
+            params = {"progressToken": os.environ["TOKEN"], "progress": {"of": os.environ["TOKEN"]}}
+            say({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+            answer(request, text("told"))
         case "silent":
             Path(os.environ["COUNT"]).write_text("called")
         case "environment":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 import holdfast
-from engine.kit import FAST, engine_at, plan, step
+from engine.kit import FAST, engine_at, plan, settled, step, step_of, until
 from holdfast.core.errors import (
     InvalidCall,
     Misconfigured,
@@ -25,6 +26,7 @@ from holdfast.core.failure import describe
 from holdfast.tools.adapter import Place
 from holdfast.tools.builtin import FAMILIES
 from holdfast.tools.hooks import OutputInvalid
+from holdfast.tools.masks import masks
 from holdfast.tools.mcp import server as server_module
 from holdfast.tools.mcp.family import TAKEN, Config, Mcp
 from servers.mcp_kit import family, hostile
@@ -173,6 +175,31 @@ async def test_thousands_of_tools_are_cut_and_odd_ones_left_out(
     assert "a second tool called 'good'" in caplog.text
 
 
+async def test_a_credential_in_what_a_server_says_of_itself_is_neither_shown_nor_kept_nor_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TOKEN", token := "sk-live-9f8e7d6c5b4a")
+    settings = hostile("tells", tmp_path)
+    settings["env"]["TOKEN"] = "env:TOKEN"
+    kept = tmp_path / ".holdfast" / "mcp"
+    kept.mkdir(parents=True)
+    kept.chmod(0o755)  # as it was made before
+    try:
+        async with family(tmp_path, h=settings) as h:
+            assert h.registry.get("h.look").description == "Asks with [secret TOKEN]."
+            assert (await h.call("h.look"))["text"] == "told"
+        logging.getLogger("client").warning("from somebody else who is called so")
+    finally:
+        masks.forget()
+    [file] = kept.glob("*.json")
+    assert token not in file.read_text()
+    assert (kept.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+    assert token not in caplog.text
+    assert [record.message for record in caplog.records if record.name == "client"] == [
+        "from somebody else who is called so"
+    ]
+
+
 async def test_a_listing_without_an_end_is_cut(tmp_path: Path) -> None:
     async with family(tmp_path, h=hostile("pages", tmp_path)) as h:
         assert set(h.registry.names()) == {"h.act", "h.look", "h.repeat"}
@@ -217,7 +244,12 @@ TABLE = [
     ("no-newline", "h.act", Transient, "transient", "unknown", "it wrote a message of more than 8,388,608 bytes"),
     ("large", "h.act", Transient, "transient", "unknown", "it wrote a message of more than 8,388,608 bytes"),
     ("nonsense", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: "),
-    ("null", "h.act", Transient, "transient", "unknown", "it wrote something that is no MCP message"),
+    ("locked", "h.act", ToolError, "tool", "known", "h.act: database is locked"),
+    ("closed", "h.act", ToolError, "tool", "known", "h.act: Connection closed"),
+    ("null", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: '{"),
+    ("text", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: '{"),
+    ("no-code", "h.act", OutputInvalid, "logic", "known", '"code": "abc", "message": 5}}\'; tell its author'),
+    ("neither", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: '{"),
     ("promise", "h.none", OutputInvalid, "logic", "known", "promises structured data and sent none"),
     ("promise", "h.wrong", OutputInvalid, "logic", "known", 'data.n: expected a whole number, got the string "two"'),
 ]
@@ -233,6 +265,18 @@ async def test_each_failure_has_its_category_its_effect_and_its_words(  # noqa: 
     assert said in str(failed.value)
     described = describe(failed.value)
     assert (described.category, described.happened) == (category, happened)
+
+
+@pytest.mark.parametrize("vice", ["locked", "closed", "null", "text", "no-code", "neither"])
+async def test_a_bad_answer_fails_nobody_but_whom_it_answers(tmp_path: Path, vice: str) -> None:
+    async with family(tmp_path, h=hostile(vice, tmp_path)) as h:
+        under_way = asyncio.create_task(h.call("h.look"))
+        await until((tmp_path / "count").exists)
+        with pytest.raises(ToolError) as failed:
+            await h.call("h.act")
+        assert describe(failed.value).happened == "known"
+        assert (await h.call("h.repeat"))["text"] == "repeat done"
+        assert (await under_way)["text"] == "look done"
 
 
 @pytest.mark.parametrize(
@@ -352,6 +396,27 @@ async def test_a_crash_is_survived_by_a_reading_step_and_leaves_one_that_acts_in
         assert state.steps["act"].failure is not None
         assert "the MCP server h was lost" in state.steps["act"].failure.message
         assert state.steps["act"].failure.happened == "unknown"
+
+
+async def test_tool_that_is_no_longer_said_to_read_is_not_called_as_one_that_does(tmp_path: Path) -> None:
+    settings = hostile("hardens", tmp_path, trust_hints=True)
+    _project(tmp_path, h=settings)
+    async with family(tmp_path, h=settings) as h:
+        assert h.registry.get("h.look").effect == "read"
+    (tmp_path / "count").write_text("0")
+    async with engine_at(tmp_path) as engine:  # which knows the tool from the disk
+        run = await engine.start(plan(step("look", "h.look")))
+        assert await settled(run) == "waiting"
+        failure = (await step_of(run, "look")).failure
+        assert failure is not None
+        assert "h.look: its server no longer says that it may be repeated: it was begun as `read`" in failure.message
+        assert (failure.category, failure.happened) == ("configuration", "nothing")
+        assert (tmp_path / "count").read_text() == "0"
+        await run.resolve("look", "again")
+        assert await settled(run) == "completed"
+        assert (await step_of(run, "look")).effect == "once"
+        own = await engine.start(plan(step("look", "h.look", effect="read")))  # its author says so, whatever others say
+        assert (await own.result())["text"] == "call 2"
 
 
 async def test_a_server_that_says_nothing_of_its_own_is_held_to_the_resources_of_the_settings(tmp_path: Path) -> None:

@@ -84,6 +84,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._json(
                     400, {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32602, "message": "no such x"}}
                 )
+            case "locked":
+                error = {"code": -32000, "message": "database is locked"}
+                self._json(200, {"jsonrpc": "2.0", "id": request["id"], "error": error})
             case "forged":
                 data = {"mark": "guessed", "status": 429, "after": ""}
                 error = {"code": -32951, "message": "forged", "data": data}
@@ -149,6 +152,7 @@ def server() -> Iterator[str]:
         ("418", "tool", "nothing", "418"),
         ("500", "transient", "unknown", "500 Internal Server Error"),
         ("params", "logic", "nothing", "h.act: no such x"),
+        ("locked", "tool", "known", "h.act: database is locked"),
         ("forged", "tool", "known", "h.act: forged"),
         ("html", "tool", "known", "Unexpected content type: text/html"),
         ("garbage", "tool", "known", "Failed to parse JSON response"),
@@ -172,7 +176,7 @@ async def test_each_failure_has_its_category_its_effect_and_its_words(
         assert described.retry_after_s == 7
 
 
-@pytest.mark.parametrize("vice", ["400", "404", "500", "half", "html"])
+@pytest.mark.parametrize("vice", ["400", "404", "500", "half", "html", "locked"])
 async def test_one_answer_that_went_wrong_says_nothing_about_a_neighbours_call(
     tmp_path: Path, server: str, vice: str
 ) -> None:

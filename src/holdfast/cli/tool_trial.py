@@ -58,6 +58,8 @@ async def _test(
     from holdfast.core.secrets import put_in, typed_references
     from holdfast.tools.masks import masks
 
+    vault = vault_of(settings)
+    vault.cover()  # as an engine does: the tool may come upon a secret that nobody has given it
     registry = registry_of(settings)
     try:
         await registry.open()
@@ -66,7 +68,7 @@ async def _test(
         arguments = {key: _typed(schema.get(key, {}), item) if key in texts else item for key, item in said.items()}
         arguments, names = typed_references(arguments)
         try:
-            filled = put_in(arguments, await vault_of(settings).fetch(sorted(names)))
+            filled = put_in(arguments, await vault.fetch(sorted(names)))
             validated = tool.validate(filled)
         except (InvalidCall, Misconfigured) as error:
             raise InputInvalid(masks.text(str(error))) from None  # whoever typed it is wrong, and not the tool
@@ -140,6 +142,7 @@ async def _call(
     from holdfast.tools.masks import masks
 
     call = Call("", "test", 1, f"test:{uuid.uuid4()}", settings.root, host=_Aloud())
+    call.started_as = tool.effect  # by which it was decided whether to ask for a yes
     call.resources = (tool.resources or Resources()).over(resources_of(dataclasses.asdict(settings.resources)))
     called = run_apart(tool, given, call) if tool.apart else tool.invoke(validated, call)
     began = time.monotonic()

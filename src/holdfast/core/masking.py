@@ -10,18 +10,19 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any, cast
-from urllib.parse import quote, quote_plus
 
 import msgspec
 
 from holdfast.core.failure import Failure
+from holdfast.core.percent import Ways, is_written, longest, patterns_of, shortest, ways_of
 
 MASKS_MAX = 1000  # values that are masked in one process; the oldest of a secret that changes all the time go
 FORM_CHARS_MIN = 6  # of a part of a value, or of its base64 inside something longer: less is found everywhere
 NUMBER_CHARS_MIN = 8  # of a number that is masked: a shorter one, such as a year, only happens to be the same
 LINE_CHARS_MIN = 8  # of a line of a secret of several lines: logs are read line by line
-_ESCAPE = re.compile("%[0-9A-F]{2}")
+_NOWHERE = "(?!)"
 _ALPHABETS = (("+/", "+/"), ("+/", "-_"))
 
 
@@ -36,8 +37,10 @@ class Masks:
         self._values: dict[str, str] = {}  # value → name, oldest first
         self._undeclared: set[str] = set()
         self._names: dict[str, str] = {}  # form → name
-        self._pattern = re.compile("(?!)")
+        self._in_urls: dict[Ways, str] = {}  # how a value may be written there → name
+        self._pattern = re.compile(_NOWHERE)
         self._needles: tuple[bytes, ...] = ()
+        self._percent_needle = re.compile(_NOWHERE.encode())
         self._starts: frozenset[str] = frozenset()
         self._tell: Callable[[str, str, bool], None] | None = None
 
@@ -54,13 +57,18 @@ class Masks:
             del self._values[oldest]
             self._undeclared.discard(oldest)
         names = {form: owner for known, owner in self._values.items() for form in forms(known)}
-        longest_first = sorted(names, key=len, reverse=True)
+        in_urls = {ways: owner for known, owner in self._values.items() if (ways := ways_of(known))}
+        sought = [(len(form), re.escape(form)) for form in names]
+        sought += [(shortest(ways), pattern) for ways in in_urls for pattern in patterns_of(ways)]
+        sought.sort(key=itemgetter(0), reverse=True)  # or the rest of a value that begins like another would be left
+        in_json = [pattern for ways in in_urls for pattern in patterns_of(ways, _in_json)]
         # Threads may be masking: each of these is replaced whole, and what is new only ever hides more.
-        self._names = names
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
-        self._needles = tuple(msgspec.json.encode(form)[1:-1] for form in longest_first)
-        self._starts = frozenset(form[0] for form in longest_first)
-        self.longest = len(longest_first[0])
+        self._names, self._in_urls = names, in_urls
+        self._pattern = re.compile("|".join(pattern for _, pattern in sought))
+        self._needles = tuple(_in_json(form).encode() for form in names)
+        self._percent_needle = re.compile("|".join(in_json or [_NOWHERE]).encode())
+        self._starts = frozenset(form[0] for form in names) | {one[0] for ways in in_urls for one in ways[0]}
+        self.longest = max(0, *map(len, names), *map(longest, in_urls))
         self.active = True
         if self._tell is not None:
             self._tell(name, value, declared)
@@ -81,14 +89,14 @@ class Masks:
     def found_in(self, text: str) -> str:
         """The name of a secret that a text would show; "" if there is none."""
         match = self._pattern.search(text) if self.active else None
-        return self._names.get(match[0], "?") if match else ""
+        return self._name(match[0]) if match else ""
 
     def names_in(self, text: str) -> set[str]:
-        return {self._names.get(form, "?") for form in self._pattern.findall(text)} if self.active else set()
+        return {self._name(form) for form in self._pattern.findall(text)} if self.active else set()
 
     def json(self, encoded: bytes) -> bytes:
         """The same JSON with everything masked, in texts, names and long numbers; decoded only if something is."""
-        if not self.active or not any(needle in encoded for needle in self._needles):
+        if not self.active or not self._may_be_in(encoded):
             return encoded
         return msgspec.json.encode(self._value(msgspec.json.decode(encoded)))
 
@@ -120,12 +128,27 @@ class Masks:
         if not self.active:
             return 0
         for start in range(max(0, len(text) - self.longest + 1), len(text)):
-            if text[start] in self._starts and any(form.startswith(text[start:]) for form in self._names):
+            if text[start] in self._starts and self._may_begin(text[start:]):
                 return len(text) - start
         return 0
 
+    def _may_be_in(self, encoded: bytes) -> bool:
+        if any(needle in encoded for needle in self._needles):
+            return True
+        return b"%" in encoded and self._percent_needle.search(encoded) is not None
+
+    def _may_begin(self, text: str) -> bool:
+        return any(form.startswith(text) for form in self._names) or any(
+            is_written(ways, text, in_part=True) for ways in self._in_urls
+        )
+
     def _label(self, match: re.Match[str]) -> str:
-        return f"[secret {self._names.get(match[0], '?')}]"
+        return f"[secret {self._name(match[0])}]"
+
+    def _name(self, form: str) -> str:
+        if name := self._names.get(form):
+            return name
+        return next((name for ways, name in self._in_urls.items() if is_written(ways, form)), "?")
 
     def _value(self, value: Any) -> Any:
         match value:
@@ -144,13 +167,14 @@ class Masks:
 
 
 def forms(value: str) -> set[str]:
-    """A value and how it looks in JSON, a URL, HTML, hexadecimal and base64, also as a part of something longer."""
+    """A value and how it looks in JSON, HTML, hexadecimal and base64, also as a part of something longer.
+
+    In a URL it may look in too many ways for a list of them (percent.py); here is only the one without a `%`.
+    """
     raw = value.encode()
     once = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     once |= {text.replace("/", "\\/") for text in once}
-    in_urls = {quote(value), quote(value, safe=""), quote_plus(value)}
-    in_urls |= {_ESCAPE.sub(lambda found: found[0].lower(), text) for text in in_urls}
-    found = {value, repr(value)[1:-1], *in_urls}
+    found = {value, repr(value)[1:-1], value.replace(" ", "+")}
     found |= {
         html.escape(value, quote=False).replace("'", single).replace('"', double)
         for single in ("'", "&#x27;", "&#39;", "&apos;")
@@ -164,6 +188,10 @@ def forms(value: str) -> set[str]:
     if len(lines) > 1:
         found |= {line for line in map(str.strip, lines) if len(line) >= LINE_CHARS_MIN}
     return found
+
+
+def _in_json(text: str) -> str:
+    return msgspec.json.encode(text)[1:-1].decode()
 
 
 def _inside_base64(raw: bytes) -> Iterable[str]:

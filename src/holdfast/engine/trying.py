@@ -79,6 +79,7 @@ async def _try(
         # what takes its process down, nobody could count that otherwise.
         await _durable(work, number, started_at, tool)
     call_ = run.make_call(call.path, number, notes_for(tool, run.state.steps[call.path]))
+    call_.started_as = effect if call.policy.effect is None else None
     _hold(work, call_, tool)
     if guard is not None:
         _hand_over(work, guard, call_)

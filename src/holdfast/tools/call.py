@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.core.budget import read_usd
 from holdfast.core.errors import InputInvalid, InvalidCall, UsageError
-from holdfast.core.policy import NOTE_BYTES_MAX
+from holdfast.core.policy import NOTE_BYTES_MAX, Effect
 from holdfast.core.resources import DEFAULTS, Usage
 from holdfast.tools import values
 from holdfast.tools.cut import NeverBegan
@@ -63,7 +63,7 @@ class Call:
     __slots__ = (
         "_host", "_in_line", "_loop", "apart", "attempt", "book", "door", "execution_id", "folder", "gate",
         "interpreters", "key", "may_be_cached", "notes", "path", "resources", "secrets", "signs", "spent_micros",
-        "together", "turn", "used",
+        "started_as", "together", "turn", "used",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
@@ -83,6 +83,7 @@ class Call:
         self.folder = folder
         self.notes = notes
         self.secrets: tuple[str, ...] = ()  # that its arguments refer to
+        self.started_as: Effect | None = None  # that its tool had when the attempt began; None: its step says another
         self.spent_micros: int | None = None  # what it has said so far; None: nothing
         self.book: Logbook | None = None  # made with its first words
         self.apart = False  # whether the tool is called in a process of its own

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.tools.masks import masks
 from holdfast.tools.mcp.schema import SchemaUnusable, harmless
 from holdfast.tools.unseen import without_unseen
 
@@ -77,7 +78,7 @@ def _described(one: Any) -> Described:
     description = without_unseen(one.description or one.title or (hints.title if hints else "") or "", keep="\n\t")
     return Described(
         name=one.name,
-        description=description[:DESCRIPTION_CHARS_MAX],
+        description=masks.beginning(description, DESCRIPTION_CHARS_MAX),
         input_schema=harmless(one.input_schema),
         output_schema=None if one.output_schema is None else harmless(one.output_schema),
         reads_only=bool(hints and hints.read_only_hint),
@@ -105,7 +106,14 @@ class Catalogue:
             return
         with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.parent.chmod(0o700)  # also one that was there before
             (self._file.parent / ".gitignore").write_text("*\n")  # it may be there before the data folder's own
             new = self._file.with_suffix(f".{os.getpid()}.new")
-            new.write_bytes(msgspec.json.encode(offer))
+            new.unlink(missing_ok=True)
+            with open(new, "xb", opener=_privately) as file:
+                file.write(msgspec.json.encode(offer))
             new.replace(self._file)
+
+
+def _privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -33,14 +33,13 @@ from holdfast.tools.mcp.catalogue import Catalogue, Described, Offer
 from holdfast.tools.mcp.results import Answer
 from holdfast.tools.mcp.schema import EXTRA_NEEDED, SchemaSignature
 from holdfast.tools.mcp.server import Reached, Server
+from holdfast.tools.mcp.tool import McpTool, refuse_if_stricter
 from holdfast.tools.mcp.wire import minimal_environment
 from holdfast.tools.options import Options
-from holdfast.tools.signature import Signature
 from holdfast.tools.tool import Tool
 from holdfast.tools.wording import Mistake
 
 SERVERS_MAX = 50
-CALL = "_holdfast_call"  # an argument that no server will ask for
 FROM_HERE = "env:"
 HELD = ("memory", "processes", "open_files")  # limits of a server
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}", re.ASCII)
@@ -185,7 +184,7 @@ class Source:
         tool = self._tools.get(described.name)
         if tool is None:
             tool = self._tools[described.name] = McpTool(self, described, self._options(described))
-        tool.renew(described)
+        tool.renew(described, self._effect(described))
         return tool
 
     def is_old(self) -> bool:
@@ -233,7 +232,10 @@ class Source:
         return "" if offered else f"the MCP server {self.name} does not offer it"
 
     async def call(self, tool: Described, arguments: Mapping[str, Any], call: Call, owner: str) -> Answer:
-        return await self.server().call(tool, arguments, call, owner)
+        def accept(live: Described) -> None:
+            refuse_if_stricter(self._effect(live), call.started_as, owner)
+
+        return await self.server().call(tool, arguments, call, owner, accept)
 
     async def close(self) -> None:
         server, self._server = self._server, None
@@ -296,37 +298,6 @@ class Source:
             return signature.unchecked(arguments) if isinstance(signature, SchemaSignature) else []
         except Misconfigured:
             return []  # a schema that cannot be used is told by whoever checks by it
-
-
-class McpTool(Tool[..., Any]):
-    """One tool of a server. Its arguments are what the server says they are."""
-
-    def __init__(self, source: Source, described: Described, options: Options) -> None:
-        self._described = described
-        owner = options.name
-
-        async def ask(**given: Any) -> Answer:
-            call = cast("Call", given.pop(CALL))
-            return await source.call(self._described, given, call, owner)
-
-        super().__init__(ask, options)
-        self.__name__ = owner
-        self.place = f"the MCP server {source.name}"
-
-    @property
-    def signature(self) -> Signature:  # pyright: ignore[reportIncompatibleVariableOverride]
-        known = self.__dict__.get("_signature")
-        if known is None:
-            known = self._signature = SchemaSignature(self._described.input_schema, self.name, CALL)
-        return known
-
-    def renew(self, described: Described) -> None:
-        """The server says something else of it now."""
-        if described != self._described:
-            self._described = described
-            self.description = described.description
-            self.__dict__.pop("_signature", None)
-            self.__dict__.pop("signature_digest", None)
 
 
 def _fits(tool: str, patterns: Sequence[str]) -> bool:

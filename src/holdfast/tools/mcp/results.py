@@ -13,7 +13,7 @@
 | other HTTP refusals: 4xx | tool | none |
 | other HTTP failures: 5xx | transient | unknown |
 | the connection ended, the server crashed | transient | unknown |
-| any other error of the protocol | tool | known |
+| any other error of the protocol, also -32000 | tool | known |
 | an answer that is no result, or breaks its own schema | logic | known |
 """
 
@@ -26,9 +26,8 @@ from holdfast.tools.hooks import OutputInvalid
 from holdfast.tools.http_body import is_number
 from holdfast.tools.masks import masks
 from holdfast.tools.mcp.schema import Checker
-from holdfast.tools.mcp.wire import OURS, REFUSED, UNREACHED
+from holdfast.tools.mcp.wire import NONSENSE, OURS, REFUSED, UNREACHED
 
-CONNECTION_CLOSED = -32000
 ERROR_CHARS_MAX = 2000
 PARTS_MAX = 1000
 
@@ -91,6 +90,8 @@ def explained(error: Any, owner: str) -> ToolError:
     said = f"{owner}: {masks.beginning(str(error.message), ERROR_CHARS_MAX)}"
     data: Any = error.data
     if isinstance(data, dict) and cast("dict[str, Any]", data).get("mark") == OURS:
+        if error.code == NONSENSE:
+            return OutputInvalid(f"{owner}: its server answered with nonsense: {error.message}; tell its author")
         return _of_http(error.code, said, cast("dict[str, Any]", data))
     match error.code:
         case -32602:

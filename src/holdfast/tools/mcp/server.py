@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from holdfast.tools.hooks import OutputInvalid
 from holdfast.tools.masks import masks
 from holdfast.tools.mcp import wire
 from holdfast.tools.mcp.catalogue import TOOLS_MAX, Described, Offer, read_offer
-from holdfast.tools.mcp.results import CONNECTION_CLOSED, Answer, answer_of, explained
+from holdfast.tools.mcp.results import Answer, answer_of, explained
 from holdfast.tools.mcp.schema import EXTRA_NEEDED, Checker
 from holdfast.tools.processes import Lasting, spawn
 
@@ -98,11 +99,20 @@ class Server:
             said = str(error) or type(error).__name__
             raise Transient(f"the MCP server {self.name} does not answer: {said}", without_effect=True) from None
 
-    async def call(self, tool: Described, arguments: Mapping[str, Any], call: Call, owner: str) -> Answer:
+    async def call(
+        self,
+        tool: Described,
+        arguments: Mapping[str, Any],
+        call: Call,
+        owner: str,
+        accept: Callable[[Described], None],
+    ) -> Answer:
+        """`accept` sees the tool as the server describes it now, and may refuse to call it as that."""
         link = await self._linked()
         now = next((one for one in link.offer.tools if one.name == tool.name), None)
         if now is None:
             raise Misconfigured(f'{owner}: its server has no tool called "{tool.name}" any more')
+        accept(now)
         with self._using(link):
             result = await self._ask(link, tool.name, dict(arguments), call, owner)
         self._failures, self._last_failure = 0, ""
@@ -128,7 +138,7 @@ class Server:
                 types.CallToolRequest(params=params), either, progress_callback=show
             )
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED:
+            if error.code == wire.CONNECTION_CLOSED:
                 if link.is_of_one_stream or link.users == 1:
                     link.outage.because(str(error.message))
                     link.lost.set()
@@ -254,12 +264,8 @@ class Server:
     async def _client(self, link: Link, reached: Reached, stack: AsyncExitStack) -> Any:
         client_class = await asyncio.to_thread(_sdk)  # a second of importing, during which others go on
         if reached.url:
-            from mcp.client.streamable_http import streamable_http_client
-
             http = await stack.enter_async_context(wire.http_client(reached.headers))
-            transport: Any = streamable_http_client(
-                reached.url, http_client=http, max_sse_event_size=wire.MESSAGE_BYTES_MAX
-            )
+            transport: Any = wire.over_http(reached.url, http)
         else:
             limits = Lasting(reached.resources)
             process = await spawn(reached.command, cwd=reached.cwd, env=reached.env, talks=True, resources=limits)
@@ -301,7 +307,7 @@ class Server:
         if isinstance(first, ToolError):
             return type(first)(f"the MCP server {self.name}: {first}", without_effect=True)
         code = getattr(first, "code", None)
-        if isinstance(code, int) and code != CONNECTION_CLOSED:
+        if isinstance(code, int) and code != wire.CONNECTION_CLOSED:
             known = explained(first, f"the MCP server {self.name}")
             return type(known)(str(known), without_effect=True, retry_after_s=known.retry_after_s)
         text = f"the MCP server {self.name} could not be started: {link.outage.told()}"
@@ -329,9 +335,15 @@ class Server:
 
 
 def _sdk() -> Any:
-    logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it logs is in our own errors, or of no use
+    # What it logs is in our own errors, or of no use. Its session does so as "client", with all that a server said.
+    logging.getLogger("mcp").addHandler(logging.NullHandler())
+    logging.getLogger("client").addFilter(_is_of_others)
     with suppress(ImportError):
         from mcp import Client
 
         return Client
     raise Misconfigured(EXTRA_NEEDED)
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return os.path.join("mcp", "client", "session.py") not in record.pathname

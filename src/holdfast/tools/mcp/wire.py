@@ -33,11 +33,22 @@ GOODBYE_S = 0.5  # for a server to end by itself once its stdin is closed
 CONNECT_TIMEOUT_S = 10.0
 KEPT_FROM_HERE = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "TZ", "SSL_CERT_FILE")
 
-# Failures that never reached the server travel through the SDK as errors of the protocol: this mark says they are ours.
+# What we have to say of a request travels through the SDK as an error of the protocol: this mark says it is ours.
 OURS = secrets.token_hex(8)
 UNREACHED = -32950
 REFUSED = -32951
-SERVER_ERROR = -32000  # whatever a server likes; with a status of 4xx, mostly a session it does not know
+NONSENSE = -32952
+# For the SDK, that the connection ended. For a server, whatever it likes; with a status of 4xx, mostly a session it
+# does not know. So that the two are never confused, a server's own gets another code on its way to the SDK.
+CONNECTION_CLOSED = SERVER_ERROR = -32000
+SAID_SO = -32953
+
+
+class _Addressed(msgspec.Struct):
+    """What a line must have to be an answer, however little else of it makes sense."""
+
+    id: int | str
+    method: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Outage:
@@ -114,16 +125,36 @@ async def _read_messages(process: Process, to_client: Any, outage: Outage) -> No
         if count > MESSAGES_PER_S_MAX:
             await asyncio.sleep(max(0.0, second + 1 - loop.time()))
         try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message: Any = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
+            if (asked := _answered(line)) is not None:
+                error = types.ErrorData(code=NONSENSE, message=_shown(line), data={"mark": OURS})
+                await to_client.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=asked, error=error)))
+                continue
             noise += 1
             if line.lstrip().startswith((b"{", b"[")) or noise > NOISE_LINES_MAX:
                 outage.because(f"it wrote something that is no MCP message: {_shown(line)}")
                 return
             continue
-        await to_client.send(SessionMessage(message))
+        await to_client.send(SessionMessage(_as_said(message)))
     if not outage.reason:
         outage.because(await _end_of(process))
+
+
+def _answered(line: bytes) -> int | str | None:
+    """The request that a line which is no message wanted to answer: it alone has failed. None if nobody can tell."""
+    try:
+        answer = msgspec.json.decode(line, type=_Addressed)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return answer.id if answer.method is msgspec.UNSET else None
+
+
+def _as_said(message: Any) -> Any:
+    error: Any = getattr(message, "error", None)
+    if error is None or error.code != SERVER_ERROR:
+        return message
+    return message.model_copy(update={"error": error.model_copy(update={"code": SAID_SO})})
 
 
 async def _lines(stream: asyncio.StreamReader, outage: Outage) -> AsyncIterator[bytes]:
@@ -242,6 +273,43 @@ def http_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
         timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),  # the step's own time limit bounds an answer
         trust_env=False,
     )
+
+
+@asynccontextmanager
+async def over_http(url: str, client: httpx2.AsyncClient) -> AsyncGenerator[Any]:
+    """The streams that the SDK's client reads and writes, over HTTP."""
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with streamable_http_client(url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX) as streams:
+        incoming, outgoing = streams
+        yield _Incoming(incoming), outgoing
+
+
+class _Incoming:
+    """What a server says, and what the SDK says of an answer that broke off, which it begins with `SSE stream`."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def __aenter__(self) -> _Incoming:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        await self._inner.__aexit__(*reason)
+
+    def __aiter__(self) -> _Incoming:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self._inner.__anext__()
+        error: Any = getattr(getattr(item, "message", None), "error", None)
+        if error is not None and not error.message.startswith("SSE stream"):
+            item.message = _as_said(item.message)
+        return item
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 def _told(httpx2: Any, request: Any, code: int, said: str, more: Mapping[str, Any]) -> Any:
