@@ -332,7 +332,9 @@ LIMITS = (
     Limit("tools.hosts", "LOOKUPS_MAX", "look-ups of hosts at once in one process; more queue"),
     Limit("tools.hosts", "LOOKUPS_FIRST_MAX", "look-ups besides these, each for an execution that has none"),
     Limit("tools.hosts", "LOOKUPS_LEFT_MAX", "threads held by look-ups that were given up and have not ended"),
-    Limit("engine.attempt", "IN_LINE_S_MAX", "time that a call waits for a thread, besides its own"),
+    Limit("tools.apart", "INTERPRETERS_MAX", "tools in a process of their own at once in one engine; more queue"),
+    Limit("tools.apart", "START_S_MAX", "time to load a tool's module in such a process, besides the tool's own"),
+    Limit("engine.attempt", "IN_LINE_S_MAX", "time that a call waits for a thread or a process, besides its own"),
     Limit("tools.output", "OUTPUT_BYTES_MAX", "bytes kept of each stream of `shell.run`"),
     Limit(
         "tools.shell", "FREE_BYTES_MIN", "room on the disk, or a command does not begin", "`tools.shell.free_bytes_min`"

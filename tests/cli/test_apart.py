@@ -57,6 +57,36 @@ def test_a_tool_and_a_trial_of_it_run_in_a_process_of_their_own(shop: Workshop, 
     assert "printed there" in told.splitlines()
 
 
+SLOW = """
+import os, time, holdfast
+os.environ.setdefault("ENGINE", str(os.getpid()))
+if os.environ["ENGINE"] != str(os.getpid()):
+    time.sleep(2.1)
+
+@holdfast.tool(effect="read", apart=True, timeout="2s")
+def loads_slowly() -> int:
+    return 1
+
+@holdfast.tool(effect="read", timeout="100ms")
+def blocks() -> None:
+    time.sleep(600)
+
+@holdfast.tool(effect="read", idle_timeout="100ms", apart=True)
+def silent() -> None:
+    time.sleep(600)
+"""
+
+
+def test_a_trial_takes_as_long_as_a_step_would(shop: Workshop) -> None:
+    shop.write("tools.py", SLOW)
+    assert "answered in" in shop.run("tools", "test", "loads_slowly").out
+    told = shop.run("tools", "test", "blocks", code=1)
+    assert "blocks took longer than 0.1 s" in told.out
+    assert "Traceback" not in told.err
+    told = shop.run("tools", "test", "silent", code=1)
+    assert "silent gave no sign of life for 0.1 s" in told.out
+
+
 def test_a_limit_that_was_passed_is_one_sentence_where_steps_are_listed(shop: Workshop) -> None:
     shop.write("tools.py", TOOLS)
     shop.write(

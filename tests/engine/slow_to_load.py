@@ -53,9 +53,11 @@ def pay(name: str = "pay") -> str:
 
 
 @holdfast.tool(effect="once", apart=True, timeout="2s")
-def pay_and_stay() -> str:
+def pay_and_stay(declines: bool = False) -> str:
     """The answer is there, and the process is not over: it waits for this thread."""
     threading.Thread(target=_stay).start()
+    if declines:
+        raise holdfast.ToolError("declined")
     return "paid"
 
 

@@ -66,7 +66,7 @@ async def test_arguments_have_their_types_and_results_their_shape(tmp_path: Path
 
 async def test_a_call_works_there_and_no_secret_is_in_its_command_line(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "holdfast.toml").write_text('[secrets]\nDEEP_TOKEN = {env = "DEEP_TOKEN"}\n')
-    monkeypatch.setenv("DEEP_TOKEN", "correct-horse-battery")
+    monkeypatch.setenv("DEEP_TOKEN", "pale-horse-cavalry")
     given = {"with": {"token": "${{ secrets.DEEP_TOKEN }}"}}
     async with engine_at(tmp_path, tools.talking) as engine:
         run = await engine.start(plan(step("one", "talking", **given)))

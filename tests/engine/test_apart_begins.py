@@ -71,8 +71,8 @@ async def test_a_call_whose_breaker_opens_while_its_process_starts_is_held_back(
         loading.let_go(await loading.next())
         assert await settled(early) == "failed"  # and with it the breaker is open
         loading.let_go(pid)
-        waiting = await seen(late, "task:waiting")
-        assert [reason.kind for reason in waiting.event.reasons] == ["breaker"]
+        waiting: Any = (await seen(late, "task:waiting")).event
+        assert [reason.kind for reason in waiting.reasons] == ["breaker"]
         await until(lambda: not Path(f"/proc/{pid}").exists())
         assert list(loading.reached()) == ["early"]
         interrupted = next(event for event in await events(late) if isinstance(event, StepInterrupted))
@@ -205,15 +205,16 @@ async def test_calls_here_and_in_processes_of_their_own_keep_to_one_rate(tmp_pat
         assert reached["apart"] - reached["here"] > 0.5
 
 
+@pytest.mark.parametrize(("declines", "status"), [(False, "completed"), (True, "failed")])
 async def test_an_answer_counts_from_when_it_is_given_and_not_from_when_its_process_has_ended(
-    tmp_path: Path, loading: Loading, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, loading: Loading, monkeypatch: pytest.MonkeyPatch, declines: bool, status: str
 ) -> None:
     monkeypatch.setattr(apart, "FAREWELL_S", 2.5)  # longer than `timeout` of the tool
     async with engine_at(tmp_path, slow.pay_and_stay) as engine:
-        run = await engine.start(plan(step("one", "pay_and_stay")))
+        run = await engine.start(plan(step("one", "pay_and_stay", **{"with": {"declines": declines}})))
         loading.let_go(await loading.next())
         await settled(run)
-        assert (await step_of(run, "one")).status == "completed"
+        assert (await step_of(run, "one")).status == status  # and not in doubt
 
 
 async def test_whoever_is_stopped_when_it_has_answered_is_not_in_doubt(

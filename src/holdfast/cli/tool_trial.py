@@ -135,6 +135,7 @@ async def _call(
     from holdfast.core.plan_resources import resources_of
     from holdfast.core.policy import STEP_TIMEOUT_S
     from holdfast.core.resources import Resources
+    from holdfast.engine.attempt import LATE_S, Patience
     from holdfast.tools.apart import run_apart
     from holdfast.tools.bugs import place_of_bug
     from holdfast.tools.call import Call
@@ -150,8 +151,13 @@ async def _call(
     try:
         with listening():
             cover()
-            async with asyncio.timeout(tool.timeout_s or STEP_TIMEOUT_S):
-                output = json.loads(masks.json(tool.output(await called)))
+            patience = Patience(tool.timeout_s or STEP_TIMEOUT_S, tool.idle_timeout_s)
+            work = asyncio.ensure_future(called)
+            if over := await patience.wait(asyncio.get_running_loop(), work, call):
+                work.cancel()
+                await asyncio.wait({work}, timeout=LATE_S)
+                raise patience.lost(tool, over)
+            output = json.loads(masks.json(tool.output(work.result())))
     except Exception as error:
         described = masks.failure(describe(error))
         failure = {

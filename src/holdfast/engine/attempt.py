@@ -81,6 +81,12 @@ class Patience(NamedTuple):
             await asyncio.wait({work}, timeout=min(look_s, left_s))
         return ""
 
+    def lost(self, tool: Tool[..., Any], over: str) -> TimeoutError:
+        """In words, which of the limits is over."""
+        if over == "idle":
+            return TimeoutError(f"{tool.name} gave no sign of life for {self.idle_s:g} s")
+        return _too_long(tool, self.timeout_s)
+
 
 async def invoke(
     run: Driver, task: asyncio.Task[Any], tool: Tool[..., Any], arguments: bytes, call: Call, timeout_s: float | None
@@ -176,11 +182,7 @@ async def _in_own_task(
         if inner.cancelled():
             raise CancelledInside(f"{tool.name} cancelled itself")
         return inner.result()
-    if over == "idle":
-        gone = TimeoutError(f"{tool.name} gave no sign of life for {patience.idle_s:g} s")
-    else:
-        gone = _too_long(tool, patience.timeout_s)
-    return await _stopped(run, call, inner, LATE_S, gone)
+    return await _stopped(run, call, inner, LATE_S, patience.lost(tool, over))
 
 
 def _warn_if_blocked(tool: Tool[..., Any], call: Call, took_s: float, limit_s: float) -> None:
