@@ -77,6 +77,8 @@ def _heading(shown: Wired) -> list[str]:
         facts.append(("parent", shown["parent_id"]))
     if shown["forked_from"]:
         facts.append(("forked from", shown["forked_from"]["id"]))
+    if again := shown.get("retried_as"):
+        facts.append(("retried as", f"{again['id']}, {status_word(again['status'])}"))
     if shown["recoveries"]:
         times = "once" if shown["recoveries"] == 1 else f"{shown['recoveries']} times"
         facts.append(("taken over", f"{times}, after its process died"))
@@ -187,7 +189,7 @@ def _next_command(shown: Wired) -> str:
     match shown["status"]:
         case "paused" | "interrupted":
             return f"go on with: holdfast resume {shown['id']}"
-        case "stopped":
+        case "stopped" if not shown.get("retried_as"):
             return f"run it again: holdfast retry {shown['id']}"
         case "completed":
             return f"run it again from a step on: holdfast retry {shown['id']} --from STEP"
