@@ -34,6 +34,8 @@ def test_many_corrections_are_settled_at_once(shop: Workshop) -> None:
         shop.run("run", "even.yaml", code=3)
     changed = shop.run("resolve", "--name", "even", "--again", "--with", "number=2", code=2)
     assert "--with goes with the ID of one execution: it is checked against the tool that asks" in changed.err
+    done = shop.run("resolve", "--name", "even", "--all", "--step", "count", "--done", code=1)
+    assert "refused 2: the output does not fit what work.even returns: expected a whole number, got null" in done.out
     assert shop.run("resolve", "--name", "even", "--all", "--step", "count", "--fail").out == "2 applied\n"
 
 

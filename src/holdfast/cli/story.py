@@ -140,7 +140,8 @@ def line_of(event: Wired) -> str:
 def commands_for(request: Wired, execution_id: str) -> list[tuple[str, str]]:
     """What a person can type to settle a request, each with what it means."""
     fields = fields_of(request) or {}
-    choices = choices_of(request["kind"], request["path"], tuple(request["remedies"]), execution_id, tuple(fields))
+    remedies, wants_output = tuple(request["remedies"]), bool(request.get("wants_output"))
+    choices = choices_of(request["kind"], request["path"], remedies, execution_id, tuple(fields), wants_output)
     return [(choice.command, choice.meaning) for choice in choices]
 
 

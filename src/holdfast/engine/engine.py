@@ -215,7 +215,7 @@ class Engine:
             raise problem
 
     def known_tool(self, name: str) -> Tool[..., Any] | None:
-        return self.services.registry.get(name) if name in self.services.registry.names() else None
+        return self.services.known_tool(name)
 
     def holdings(self) -> dict[str, int]:
         """Everything held for executions right now; all zero when nothing runs."""

@@ -13,6 +13,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.forms import ASK
 from holdfast.core.policy import Approval
 from holdfast.core.resources import Usage
+from holdfast.engine.fitting import wants_output
 from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def ask_for_correction(
         arguments=step.arguments or Raw(b"null"),
         remedies=remedies,
         failure=failure_,
+        wants_output=wants_output(run.services.known_tool(step.tool)),
     )
     run.append(
         ev.StepWaiting(
@@ -97,6 +99,7 @@ def ask_in_doubt(run: Driver, call: StepCall, step: Step) -> None:
         failure=call.stakes.described(
             Failure(category="unknown", message=step.reason, happened="unknown", remedies=remedies)
         ),
+        wants_output=wants_output(run.services.known_tool(step.tool)),
     )
     run.append(ev.RequestOpened(at=at, request=request))
 
