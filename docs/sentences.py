@@ -56,6 +56,7 @@ FIELDS = {
     "title": "for people",
     "labels": "for people and filters",
     "secrets": "the [secrets](../guides/secrets.md) that `arguments` refer to",
+    "wants_output": "whether `done` must come with what the step gave, because its tool never returns null",
     "log": "where the lines lie: the digest and size of their blob",
     "lines": "how many there are",
     "key": "the idempotency key it was handed in with",

@@ -26,6 +26,7 @@ from holdfast.core.resources import Resources, parse_size
 from holdfast.core.secrets import read_sources
 from holdfast.engine import engine as core_engine
 from holdfast.engine.feed import Feed
+from holdfast.engine.forks import check_retry
 from holdfast.engine.keeping import Recovery
 from holdfast.engine.notices import Notices
 from holdfast.engine.pressure import Pressure
@@ -172,10 +173,15 @@ class Engine(core_engine.Engine):
         program: Subject | None = None,
         inputs: Mapping[str, Any] | None = None,
         resources: Resources | Mapping[str, Any] | None = None,
+        again: bool = False,
         by: str = "",
     ) -> Run:
         """Run again what did not complete, or everything from a step on; with another plan, other inputs or other
-        `resources` if given."""
+        `resources` if given.
+
+        Refused before it has ended; and, unless a step is named or `again` says so, if that was done before.
+        """
+        await check_retry(self.services.store, execution_id, again=again or bool(from_step))
         replacing = None
         if program is not None or inputs or resources:
             replacing = limited(await self._replaced(execution_id, program, inputs or {}), resources)

@@ -210,11 +210,10 @@ def test_a_doubt_that_is_settled_again_in_the_same_way_is_left_alone(shop: Works
     shop.wait_for_log("pay begun")
     shop.kill(process)
     shop.run("resume", "@last", "--no-ask", code=3)
-    shop.run("resolve", "@last", "pay", "--done")
-    assert shop.run("resolve", "@last", "pay", "--done").out.startswith(
-        'unchanged: pay was already settled with "done"'
-    )
-    late = shop.run("resolve", "@last", "pay", "--done", "--output", '"paid"', code=2)
+    paid = ("resolve", "@last", "pay", "--done", "--output", '"paid"')
+    shop.run(*paid)
+    assert shop.run(*paid).out.startswith('unchanged: pay was already settled with "done"')
+    late = shop.run("resolve", "@last", "pay", "--done", "--output", '"twice"', code=2)
     assert "its arguments cannot be changed any more" in late.err
 
 
@@ -261,7 +260,7 @@ def test_retrying_many_twice_makes_each_once(shop: Workshop) -> None:
     made = shop.run("list", "--status", "queued", "--label", "team=a", "--json").json
     assert len(made) == 2
     wrong = shop.run("retry", "--status", "failed", "--from", "broken", code=2)
-    assert "--from, --plan and -i go with the ID of one execution" in wrong.err
+    assert "--from, --plan, -i and --resource go with the ID of one execution" in wrong.err
 
 
 def cut_off(shop: Workshop, answers: int) -> str:

@@ -34,6 +34,8 @@ def test_many_corrections_are_settled_at_once(shop: Workshop) -> None:
         shop.run("run", "even.yaml", code=3)
     changed = shop.run("resolve", "--name", "even", "--again", "--with", "number=2", code=2)
     assert "--with goes with the ID of one execution: it is checked against the tool that asks" in changed.err
+    done = shop.run("resolve", "--name", "even", "--all", "--step", "count", "--done", code=1)
+    assert "refused 2: the output does not fit what work.even returns: expected a whole number, got null" in done.out
     assert shop.run("resolve", "--name", "even", "--all", "--step", "count", "--fail").out == "2 applied\n"
 
 
@@ -137,6 +139,34 @@ def test_what_was_retried_is_not_retried_again_by_a_slip(shop: Workshop) -> None
     assert len(shop.run("list", "--json").json) == 3
     assert shop.run("retry", "--label", "team=a", "--again").out == "1 applied\n"
     assert shop.run("retry", "--status", "failed").out == "1 applied\n"  # the one that never was
+
+
+def test_one_that_was_retried_is_not_retried_again_by_a_slip_either(shop: Workshop) -> None:
+    shop.run("run", "fail.yaml", code=1)
+    failed = shop.newest()["id"]
+    assert "retried as" not in shop.run("show", failed).out
+    shop.run("retry", failed, code=1)
+    made = shop.newest()["id"]
+    second = shop.run("retry", failed, code=2)
+    assert f"was retried or forked before, as {made}, which is failed; nothing was started" in second.err
+    assert f"all the same: holdfast retry {failed} --again" in second.err
+    assert f"retried as   {made}, failed" in shop.run("show", failed).out
+    assert shop.run("show", failed, "--json").json["retried_as"] == {"id": made, "status": "failed"}
+    assert shop.run("show", made, "--json").json["retried_as"] is None
+    shop.run("retry", failed, "--again", code=1)
+    assert len(shop.run("list", "--json").json) == 3
+
+
+def test_what_has_not_ended_is_not_retried_one_or_many(shop: Workshop) -> None:
+    [held] = hand_in(shop, 1, labels={"team": "a"})
+    one = shop.run("retry", held, code=2)
+    assert "the execution is queued and has not ended" in one.err
+    assert f"To go on with it: holdfast resume {held}. To begin anew: holdfast stop {held} first" in one.err
+    dry = shop.run("retry", "--label", "team=a", "--status", "queued", "--dry-run")
+    assert "would refuse 1: the execution is queued and has not ended" in dry.err
+    many = shop.run("retry", "--label", "team=a", "--status", "queued", "--all", code=1)
+    assert "refused 1: the execution is queued and has not ended" in many.out
+    assert len(shop.run("list", "--json").json) == 1
 
 
 def test_a_bulk_of_checkpoints_tells_what_each_answered(shop: Workshop) -> None:

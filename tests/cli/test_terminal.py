@@ -73,8 +73,12 @@ def test_no_ask_does_not_ask(shop: Workshop) -> None:
 
 def test_a_question_and_a_correction_are_answered_at_the_terminal(shop: Workshop) -> None:
     assert "painted green" in at_terminal(shop, ["run", "asks"], [("for later): ", "green\n")])
-    shown = at_terminal(shop, ["run", "even.yaml"], [("what now? again, done, skip, fail, [d]etails", "skip\n")])
+    shown = at_terminal(shop, ["run", "even.yaml"], [("what now? again, done OUTPUT, skip, fail, [d]etails", "skip\n")])
     assert "exit 0" in shown
+    shown = at_terminal(shop, ["run", "even.yaml"], [("[l]ater: ", "done\n"), ("[l]ater: ", "done 4\n")])
+    assert "expected a whole number, got null; say what it gave" in shown
+    assert "exit 0" in shown
+    assert shop.run("show", "@last", "--json").json["steps"][0]["output"] == 4
 
 
 def test_the_question_goes_away_when_it_is_answered_elsewhere(shop: Workshop) -> None:

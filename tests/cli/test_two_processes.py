@@ -225,7 +225,7 @@ def test_retry_and_fork_say_what_they_keep_and_show_only_what_happens(shop: Work
     forked = shop.run("fork", failed, "--at", "fine", code=1).out
     assert f"kept from {failed}: 1 step\n" in forked
     assert "each" not in forked
-    result = shop.run("retry", failed, "--json", code=1)
+    result = shop.run("retry", failed, "--again", "--json", code=1)
     durable = [event["seq"] for event in result.lines[:-1] if event["seq"] is not None]
     assert durable == list(range(1, len(durable) + 1))
     assert json.loads(result.err)["note"].endswith(f"kept from {failed}: 2 steps")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
+from msgspec import Raw
+
 from holdfast.core.cards import CATEGORY_WORDS, HAPPENED_WORDS, card_of_failure, card_of_request
 from holdfast.core.events import Request, RequestKind
 from holdfast.core.failure import Category, Failure, Happened
@@ -34,6 +36,12 @@ def test_correction_tells_what_is_known_what_hangs_on_it_and_all_ways_out() -> N
     assert [choice.name for choice in card.choices] == [*remedies, "stop"]
     assert card.choices[0].command == "holdfast resolve x1 a --again"
     assert card.choices[-1].command == "holdfast stop x1"
+
+
+def test_fields_of_a_form_can_be_typed_into_a_shell_whatever_they_are_called() -> None:
+    schema = Raw(b'{"fields":{"a b":{"type":"string"},"c":{"type":"string"}}}')
+    card = card_of_request("x1", Request(id="q#3", kind="question", path="q", message="?", schema=schema))
+    assert card.choices[0].command == "holdfast answer x1 q 'a b'=… c=…"
 
 
 def test_path_with_brackets_can_be_typed_into_a_shell() -> None:

@@ -32,7 +32,10 @@ def test_what_is_left_out_takes_its_default_and_the_rest_must_fit() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("blue", ["expected a map of colour, count, tags, note, got the string \"blue\""]),
+        ("blue", [
+                'expected a map of colour, count, tags, note, got the string "blue"; '
+                'as JSON: {"colour": …, "count": …, "tags": …, "note": …}'
+            ]),
         (
             {},
             [

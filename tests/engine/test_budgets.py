@@ -447,7 +447,7 @@ async def test_a_retry_starts_with_nothing_spent_and_keeps_its_limit() -> None:
         again = await engine.retry(run.id)
         await result(again)
         assert await spend_of(again) == (0.1, 0, 0.5, 0.0)
-        other = await engine.retry(run.id, program=plan(step("a", "ask"), step("b", "ask")))
+        other = await engine.retry(run.id, program=plan(step("a", "ask"), step("b", "ask")), again=True)
         await result(other)
         assert await spend_of(other) == (0.3, 0, 0.5, 0.0)
 

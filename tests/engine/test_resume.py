@@ -13,6 +13,7 @@ import holdfast
 from engine.kit import HURRY, Script, echo, engine_at, events, names, plan, result, seen, settled, step
 from holdfast.core import events as ev
 from holdfast.core.errors import Divergence, NotFound, ResumeMismatch
+from holdfast.engine.compat import change_of_tool
 
 WORK = plan({"id": "ok", "approval": True}, step("a", "script", **{"with": {"value": 1}}))
 
@@ -52,6 +53,21 @@ async def test_changed_tool_is_explained_and_taken_by_force(tmp_path: Path) -> N
         assert await result(run) == "changed"
         resumed = next(event for event in await events(run) if isinstance(event, ev.TaskResumed))
         assert resumed.forced == ("its tool script has other parameters or another version now",)
+
+
+async def test_a_tool_with_another_effect_is_another_tool(tmp_path: Path) -> None:
+    """What may not happen twice would be repeated without a word."""
+    run_id = await paused_run(tmp_path)
+    async with engine_at(tmp_path, Script(effect="idempotent").tool) as engine:
+        with pytest.raises(ResumeMismatch, match="its tool script had the effect read and has idempotent now"):
+            await engine.get(run_id).resume()
+        assert await engine.get(run_id).status() == "paused"
+
+
+def test_a_journal_that_is_older_than_the_effect_in_a_digest_is_taken_by_the_rest_of_it() -> None:
+    assert change_of_tool("5e2a", "5e2a.once") == ""
+    assert change_of_tool("5e2b", "5e2a.once") == "has other parameters or another version now"
+    assert change_of_tool("5e2a.once", "5e2a.once") == ""
 
 
 async def test_missing_tool_is_explained(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ async def test_a_retry_keeps_the_limits_unless_it_is_given_others(tmp_path: Path
         again = await engine.retry(run.id, inputs={"folder": str(tmp_path / "elsewhere")})
         assert (await again.state()).facts().resources == Resources(memory_bytes=150 * 10**6, cpu_s=50.0)
         assert await settled(again) == "failed"
-        more = await engine.retry(run.id, resources={"memory": "2GB"})
+        more = await engine.retry(run.id, resources={"memory": "2GB"}, again=True)
         assert (await more.state()).facts().resources == Resources(memory_bytes=2 * 10**9, cpu_s=50.0)
         assert await result(more) == 200
 

@@ -432,7 +432,9 @@ def test_the_signature_digest_changes_with_parameters_and_version_but_not_with_p
     def other(a: str, b: str = "x") -> None: ...
 
     base = tool(name="t")(first).signature_digest
-    assert len(base) == 16
+    assert base.partition(".")[2] == "once"
+    assert len(base.partition(".")[0]) == 16
+    assert tool(name="t", effect="read")(first).signature_digest == base.replace("once", "read")
     assert tool(name="t")(same).signature_digest == base
     assert tool(name="t")(other).signature_digest != base
     assert tool(name="t", version="2")(first).signature_digest != base

@@ -44,14 +44,14 @@ def retry(  # noqa: PLR0913, PLR0917 -- one parameter per option
     plan: Annotated[str, typer.Option(metavar="FILE", help="A corrected plan to go on with.")] = "",
     given: Inputs = None,
     resource: UsedAtMost = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="With filters: also what was retried or forked before.")
-    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also what was retried or forked before.")] = False,
     selection: Selection = ONE,
     as_json: AsJson = False,
     no_ask: NoAsk = False,
 ) -> int:
     """Run again what did not complete, as a new execution that keeps what did.
+
+    Only what has ended is retried, and once: to do that a second time, say --again, or --from a step.
 
     With filters, all that fit are handed in again, but not what was retried before; they are driven by the engines that
     run, not by this command.
@@ -75,7 +75,9 @@ def retry(  # noqa: PLR0913, PLR0917 -- one parameter per option
     async def start(engine: Engine, found: Run) -> Run:
         subject = locate(plan, settings) if plan else None
         inputs = typed_inputs(engine.preparer, subject or await _program_of(found), given, None)
-        return await engine.retry(found.id, from_step=from_step, program=subject, inputs=inputs, resources=resources)
+        return await engine.retry(
+            found.id, from_step=from_step, program=subject, inputs=inputs, resources=resources, again=again
+        )
 
     return _drive_new(settings, execution, start, as_json=as_json, no_ask=no_ask)
 

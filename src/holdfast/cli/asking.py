@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.cli.answers import fields_of, prompt_of, read_field, read_value
 from holdfast.cli.options import dollars
-from holdfast.cli.text import paint, value
+from holdfast.cli.text import paint, parse_value, value
 from holdfast.core.errors import InputInvalid, Refused
 from holdfast.engine.run import Run
 
@@ -87,7 +87,9 @@ def _choices(request: Mapping[str, Any]) -> str:
         case "budget":
             return f"how many dollars more? or: {', '.join(request['remedies'])}, [d]etails, [l]ater: "
         case _:
-            return f"what now? {', '.join(request['remedies'])}, [d]etails, [l]ater: "
+            done = "done OUTPUT" if request.get("wants_output") else "done"
+            remedies = [done if remedy == "done" else remedy for remedy in request["remedies"]]
+            return f"what now? {', '.join(remedies)}, [d]etails, [l]ater: "
 
 
 async def _settle(run: Run, request: Mapping[str, Any], word: str) -> bool:
@@ -99,6 +101,8 @@ async def _settle(run: Run, request: Mapping[str, Any], word: str) -> bool:
             await run.deny(step)
         case "question":
             await run.answer(step, read_value(request["schema"], word))
+        case _ if word.startswith("done ") and "done" in request["remedies"]:
+            await run.resolve(step, "done", output=parse_value(word.removeprefix("done ").strip()))
         case _ if word in request["remedies"] and request["kind"] != "approval":
             await run.resolve(step, word)
         case "budget":

@@ -98,6 +98,7 @@ class Many:
     verb: str
     make: Callable[..., Doing]
     said: dict[str, Any]
+    with_tools: bool = False  # whether what is said must fit the tools
 
     def doing(self, kept: Mapping[str, Any] | None = None) -> Doing:
         return self.make(**(self.said if kept is None else kept))
@@ -107,7 +108,7 @@ def do_many(settings: Settings, many: Many, selection: Selection, execution: str
     """Exit code 0 if nothing was refused, 1 if something was."""
 
     async def work() -> int:
-        async with bare_engine(settings) as engine:
+        async with bare_engine(settings, with_tools=many.with_tools) as engine:
             if selection.bulk_id:
                 return await _go_on(engine, settings.data_folder, many, selection, as_json)
             return await _begin(engine, settings.data_folder, many, selection, execution, as_json)

@@ -21,6 +21,7 @@ from holdfast.core.events import Blob, TaskCreated
 from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.core.lifecycle import ENDS
+from holdfast.engine.compat import change_of_tool
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.codec import decode, verify
 from holdfast.journal.liveness import Liveness, LockFiles
@@ -229,9 +230,11 @@ def _tools(head: Head, created: TaskCreated, registry: Registry) -> list[Finding
     """What an unfinished execution was planned with and cannot find here."""
     missing = [f"its tool {name} is not here" for name in created.tools if name not in registry.names()]
     changed = [
-        f"its tool {name} has other parameters or another version now"
+        f"its tool {name} {change}"
         for name, digest in created.tools.items()
-        if name in registry.names() and digest and registry.get(name).signature_digest != digest
+        if name in registry.names()
+        and digest
+        and (change := change_of_tool(digest, registry.get(name).signature_digest))
     ]
     if created.program.kind == "function" and created.program.name not in registry.function_names():
         missing.append(f"its function {created.program.name} is not here")

@@ -187,7 +187,7 @@ def resolve(  # noqa: PLR0913, PLR0917 -- one parameter per option
 
     \b
     Example:
-      holdfast resolve @last send_mail --done
+      holdfast resolve @last send_mail --done --output '"sent"'
       holdfast resolve @last fetch --again --with url=https://example.org
       holdfast resolve --name report --step fetch --skip --dry-run
     """

@@ -65,6 +65,7 @@ def give(
 ) -> int:
     """Send an order: what `verb` makes of `said`; `to_one` if one execution can be told more exactly."""
     import msgspec
+    from msgspec import UNSET
 
     from holdfast.engine import orders
 
@@ -76,12 +77,12 @@ def give(
         def make(**kept: Any) -> Doing:
             return _doing(getattr(orders, verb)(**kept))
 
-        many = Many(verb=verb, make=make, said=said)
+        many = Many(verb=verb, make=make, said=said, with_tools=verb == "resolve")
         return do_many(settings, many, selection, execution, as_json=as_json)
 
     async def work() -> int:
         # What comes with an order must fit a tool, so the tools are needed.
-        async with bare_engine(settings, with_tools=order.edits is not None or order.output is not None) as engine:
+        async with bare_engine(settings, with_tools=order.edits is not None or order.output is not UNSET) as engine:
             run = await engine.find(execution)
             was_alone = is_left_alone(await run.head(), engine.is_dead)
             answer = await (to_one(run) if to_one else run.give(order))
@@ -97,8 +98,10 @@ def give(
 
 
 def _check_for_many(order: Order) -> None:
+    from msgspec import UNSET
+
     for option, given in (("--with", order.edits), ("--output", order.output)):
-        if given is not None:
+        if given is not None and given is not UNSET:
             raise UsageError(f"{option} goes with the ID of one execution: it is checked against the tool that asks")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.cli.bulk import IDS_SHOWN, PAGE, Doing, Told
+from holdfast.cli.bulk import IDS_SHOWN, PAGE, Doing, Told, heads_of
 from holdfast.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ async def _foreign(engine: Engine, held: dict[str, str]) -> dict[str, str]:
 
 async def _retried_before(engine: Engine, heads: list[Head]) -> tuple[set[str], str]:
     """What was retried has had its turn: it is the retry that is retried, should it fail."""
-    from holdfast.journal.store import Query
+    from holdfast.engine.forks import newest_fork
 
     made: dict[str, str] = {}
     for head in heads:
-        for fork in await engine.list(Query(forked_from=head.id, limit=1)):
+        if fork := await newest_fork(engine.services.store, head.id):
             made[head.id] = fork.id
     some = ", ".join(f"{origin} as {fork}" for origin, fork in list(made.items())[:IDS_SHOWN])
     more = f" and {len(made) - IDS_SHOWN} more" if len(made) > IDS_SHOWN else ""
@@ -91,10 +91,12 @@ async def _retried_before(engine: Engine, heads: list[Head]) -> tuple[set[str], 
 async def _retry_all(engine: Engine, ids: list[str], bulk_id: str) -> Told:
     """Each under a key made from the bulk's id, so that a second time finds what the first has made."""
     from holdfast.core.commands import Answer
+    from holdfast.engine.forks import check_retry
 
     for execution_id in ids:
         key = f"{bulk_id}:{execution_id}"
         try:
+            await check_retry(engine.services.store, execution_id, again=True)  # who was retried before is left out
             made = await engine.fork(execution_id, key=key, drive=False)
         except UsageError as error:
             yield execution_id, Answer(command_id=key, outcome="refused", text=str(error))
@@ -102,8 +104,15 @@ async def _retry_all(engine: Engine, ids: list[str], bulk_id: str) -> Told:
             yield execution_id, Answer(command_id=key, outcome="applied", text=f"retried as {made.id}")
 
 
+async def _unended(engine: Engine, ids: list[str]) -> dict[str, str]:
+    """Who moves yet, or may: whoever asks for such a status is told, and not given a second one beside it."""
+    from holdfast.engine.forks import not_ended
+
+    return {head.id: text for head in await heads_of(engine, ids) if (text := not_ended(head))}
+
+
 def retrying(again: bool) -> Doing:
     return Doing(
         word="retried", status=("failed", "stopped"), work=_retry_all, after=_LEFT_TO_ENGINES,
-        done_before=None if again else _retried_before,
+        done_before=None if again else _retried_before, refusals=_unended,
     )  # fmt: skip

@@ -208,6 +208,7 @@ async def whole(engine: Engine, run: Run) -> dict[str, Any]:
     """The execution with its large output, and with how its children stand now and what they ask."""
     from holdfast.cli.drive import open_requests
     from holdfast.cli.finding import starter
+    from holdfast.engine.forks import newest_fork
     from holdfast.journal.log import read_events
     from holdfast.journal.store import Query
 
@@ -215,6 +216,8 @@ async def whole(engine: Engine, run: Run) -> dict[str, Any]:
     with suppress(StoreCorrupted):
         ((_, first),) = await read_events(engine.services.store, run.id, 0, 1)
         shown["started_by"] = starter(first) or None
+    fork = await newest_fork(engine.services.store, run.id)
+    shown["retried_as"] = {"id": fork.id, "status": fork.status} if fork else None
     if shown["status"] == "completed":
         with suppress(StoreCorrupted):  # then its reference is all there is to show
             shown["output"] = await run.result()

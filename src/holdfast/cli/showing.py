@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.cli.story import failure_lines, request_lines, waiting_for
@@ -73,14 +73,21 @@ def _heading(shown: Wired) -> list[str]:
         facts.append(("owner", shown["owner"]))
     if shown["labels"]:
         facts.append(("labels", ", ".join(f"{name}={text}" for name, text in shown["labels"].items())))
-    if shown["parent_id"]:
-        facts.append(("parent", shown["parent_id"]))
-    if shown["forked_from"]:
-        facts.append(("forked from", shown["forked_from"]["id"]))
+    facts += _kin(shown)
     if shown["recoveries"]:
         times = "once" if shown["recoveries"] == 1 else f"{shown['recoveries']} times"
         facts.append(("taken over", f"{times}, after its process died"))
     return lines + [f"  {name:<12} {text}" for name, text in facts]
+
+
+def _kin(shown: Wired) -> Iterator[tuple[str, str]]:
+    """What it was made from, and what was made of it."""
+    if shown["parent_id"]:
+        yield "parent", shown["parent_id"]
+    if shown["forked_from"]:
+        yield "forked from", shown["forked_from"]["id"]
+    if again := shown.get("retried_as"):
+        yield "retried as", f"{again['id']}, {status_word(again['status'])}"
 
 
 def _progress(shown: Wired) -> str:
@@ -187,7 +194,7 @@ def _next_command(shown: Wired) -> str:
     match shown["status"]:
         case "paused" | "interrupted":
             return f"go on with: holdfast resume {shown['id']}"
-        case "stopped":
+        case "stopped" if not shown.get("retried_as"):
             return f"run it again: holdfast retry {shown['id']}"
         case "completed":
             return f"run it again from a step on: holdfast retry {shown['id']} --from STEP"

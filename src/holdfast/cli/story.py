@@ -140,9 +140,14 @@ def line_of(event: Wired) -> str:
 def commands_for(request: Wired, execution_id: str) -> list[tuple[str, str]]:
     """What a person can type to settle a request, each with what it means."""
     fields = fields_of(request) or {}
-    limit = request["failure"]["limit"] if request["failure"] else ""
     choices = choices_of(
-        request["kind"], request["path"], tuple(request["remedies"]), execution_id, tuple(fields), limit
+        request["kind"],
+        request["path"],
+        tuple(request["remedies"]),
+        execution_id,
+        fields=tuple(fields),
+        limit=request["failure"]["limit"] if request["failure"] else "",
+        wants_output=bool(request.get("wants_output")),
     )
     return [(choice.command, choice.meaning) for choice in choices]
 

@@ -73,10 +73,15 @@ def card_of_request(execution_id: str, request: Request) -> Card:
         what=request.message,
         affects=request.affects,
         choices=choices_of(
-            request.kind, request.path, request.remedies, execution_id, _fields_of(request),
-            request.failure.limit if request.failure is not None else "",
+            request.kind,
+            request.path,
+            request.remedies,
+            execution_id,
+            fields=_fields_of(request),
+            limit=request.failure.limit if request.failure is not None else "",
+            wants_output=request.wants_output,
         ),
-    )  # fmt: skip
+    )
     return _with_failure(card, request.failure) if request.failure is not None else card
 
 
@@ -110,9 +115,17 @@ def _fields_of(request: Request) -> tuple[str, ...]:
 
 
 def choices_of(
-    kind: str, path: str, remedies: tuple[str, ...], execution_id: str, fields: tuple[str, ...] = (), limit: str = ""
+    kind: str,
+    path: str,
+    remedies: tuple[str, ...],
+    execution_id: str,
+    *,
+    fields: tuple[str, ...] = (),
+    limit: str = "",
+    wants_output: bool = False,
 ) -> tuple[Choice, ...]:
-    """How a request can be settled; `fields` are those of a form, `limit` is enough for what met a lower one."""
+    """How a request can be settled. `fields` are those of a form, `limit` is enough for what met a lower one, and
+    `wants_output` is about what is done already."""
     step = shlex.quote(path)  # an item's path has brackets, and its key may have anything
     stop = Choice(name="stop", command=f"holdfast stop {execution_id}", meaning="end the whole execution")
     match kind:
@@ -122,7 +135,7 @@ def choices_of(
                 Choice(name="deny", command=f'holdfast deny {execution_id} {step} --why "…"', meaning="no"),
             )
         case "question":
-            said = " ".join(f"{name}=…" for name in fields) or "'TEXT OR JSON'"
+            said = " ".join(f"{shlex.quote(name)}=…" for name in fields) or "'TEXT OR JSON'"
             return (Choice(name="answer", command=f"holdfast answer {execution_id} {step} {said}"),)
         case _:
             more = Choice(
@@ -135,7 +148,8 @@ def choices_of(
             settle = tuple(
                 Choice(
                     name=remedy,
-                    command=f"holdfast resolve {execution_id} {step} --{remedy}",
+                    command=f"holdfast resolve {execution_id} {step} --{remedy}"
+                    + (" --output JSON" if remedy == "done" and wants_output else ""),
                     meaning=REMEDY_WORDS.get(remedy, "") + (of_limit.get(remedy, "") if limit else ""),
                 )
                 for remedy in remedies

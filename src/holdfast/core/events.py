@@ -93,6 +93,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: int | None = None
     affects: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()  # those that `arguments` refer to
+    wants_output: bool = False  # with "done", what the step gave must be said, too
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -135,7 +135,9 @@ def complete(schema: Mapping[str, Any] | None, value: Any) -> tuple[Any, list[Pr
         wrong = misfit(schema, value)
         return value, [Problem("", wrong)] if wrong else []
     if not isinstance(value, dict):
-        return value, [Problem("", f"expected a map of {', '.join(fields)}, got {describe_value(value)}")]
+        shape = ", ".join(f"{quoted(name)}: …" for name in fields)
+        wrong = f"expected a map of {', '.join(fields)}, got {describe_value(value)}; as JSON: {{{shape}}}"
+        return value, [Problem("", wrong)]
     return _complete_form(fields, cast("dict[str, Any]", value))
 
 

@@ -65,6 +65,17 @@ def _tools(created: TaskCreated, services: Services) -> list[str]:
     for name, digest in sorted(created.tools.items()):
         if name not in known:
             sentences.append(f"its tool {name} is not here")
-        elif digest and services.registry.get(name).signature_digest != digest:
-            sentences.append(f"its tool {name} has other parameters or another version now")
+        elif digest and (change := change_of_tool(digest, services.registry.get(name).signature_digest)):
+            sentences.append(f"its tool {name} {change}")
     return sentences
+
+
+def change_of_tool(recorded: str, today: str) -> str:
+    """Between two digests of a tool; the effect counts if both tell it."""
+    was, _, effect_was = recorded.partition(".")
+    now, _, effect_now = today.partition(".")
+    if was != now:
+        return "has other parameters or another version now"
+    if effect_was and effect_now and effect_was != effect_now:
+        return f"had the effect {effect_was} and has {effect_now} now"
+    return ""

@@ -48,6 +48,8 @@ from holdfast.journal.log import new_execution
 from holdfast.journal.store import Head, Microseconds, Query
 from holdfast.tools.tool import Tool
 
+FITTING_NAMED = 5  # of the executions that a piece of an id fits
+FITTING_COUNTED = 100
 POSTED_TOGETHER = 1000  # commands in one transaction: more would keep others from writing for too long
 
 
@@ -173,11 +175,11 @@ class Engine:
             if not newest:
                 raise NotFound("there is no execution yet; start one with `holdfast run PLAN`")
             return Run(self, newest[0].id)
-        found = await self.services.store.find(fragment) if fragment else []
+        found = await self.services.store.find(fragment, FITTING_COUNTED + 1) if fragment else []
         if not found:
             raise NotFound(f'there is no execution "{fragment}"; `holdfast list` shows them')
         if len(found) > 1:
-            raise NotFound(f'"{fragment}" fits more than one execution: {", ".join(found)}; give more of the id')
+            raise NotFound(f'"{fragment}" fits more than one execution: {_some(found)}; give more of the id')
         return Run(self, found[0])
 
     async def list(self, query: Query | None = None) -> list[Head]:
@@ -213,7 +215,7 @@ class Engine:
             raise problem
 
     def known_tool(self, name: str) -> Tool[..., Any] | None:
-        return self.services.registry.get(name) if name in self.services.registry.names() else None
+        return self.services.known_tool(name)
 
     def holdings(self) -> dict[str, int]:
         """Everything held for executions right now; all zero when nothing runs."""
@@ -448,6 +450,12 @@ class Engine:
         if self.services.feed.ring is not None:
             self.services.feed.ring.close()
         await self.services.store.close()
+
+
+def _some(ids: Sequence[str]) -> str:
+    others = len(ids) - FITTING_NAMED
+    more = "many" if len(ids) > FITTING_COUNTED else others
+    return ", ".join(ids[:FITTING_NAMED]) + (f" and {more} more" if others > 0 else "")
 
 
 def user() -> str:

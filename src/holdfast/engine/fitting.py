@@ -6,11 +6,17 @@ from anywhere. Refuses nothing that it cannot judge: a tool that this process do
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import Any, cast
 
 import msgspec
 
+from holdfast.tools.annotations import schema_of
 from holdfast.tools.tool import Tool
+from holdfast.tools.wording import explained
+
+EXAMPLE_DEPTH_MAX = 4
 
 
 def edits_objection(tool: Tool[..., Any] | None, own: bytes | None, edits: bytes) -> str:
@@ -32,12 +38,52 @@ def edits_objection(tool: Tool[..., Any] | None, own: bytes | None, edits: bytes
 
 
 def output_objection(tool: Tool[..., Any] | None, output: bytes) -> str:
-    """Nothing at all may be said of what a step has come to, whatever its tool returns."""
+    """Nothing at all is null, which later steps would be given: it must be something that the tool may return."""
     decoder = tool.signature.return_decoder if tool is not None else None
-    if tool is None or decoder is None or output == b"null":
+    if tool is None or decoder is None:
         return ""
     try:
         decoder.decode(output)
     except msgspec.ValidationError as error:
-        return f"the output does not fit what {tool.name} returns: {error}"
+        returns = tool.signature.return_type
+        place, wrong = explained("", returns, msgspec.json.decode(output), str(error))
+        where = f"{place.removeprefix('.')}: " if place else ""
+        hint = f"; say what it gave: --output {_example(returns)}" if output == b"null" else ""
+        return f"the output does not fit what {tool.name} returns: {where}{wrong}{hint}"
     return ""
+
+
+def wants_output(tool: Tool[..., Any] | None) -> bool:
+    """Whether whoever says that it was done must say what it gave, too."""
+    return bool(output_objection(tool, b"null"))
+
+
+def _example(returns: Any) -> str:
+    """JSON of that shape, as it can be typed in a shell; the values are made up."""
+    definitions: dict[str, Any] = {}
+    try:
+        shape = schema_of(returns, definitions)
+    except (TypeError, msgspec.MsgspecError):
+        return "JSON"
+    return shlex.quote(json.dumps(_made_up(shape, definitions, EXAMPLE_DEPTH_MAX), ensure_ascii=False))
+
+
+def _made_up(shape: dict[str, Any], definitions: dict[str, Any], depth: int) -> Any:
+    if "$ref" in shape:
+        shape = definitions.get(shape["$ref"].rpartition("/")[2], {})
+    if "anyOf" in shape:
+        return _made_up(shape["anyOf"][0], definitions, depth)
+    if "enum" in shape:
+        return shape["enum"][0]
+    match shape.get("type"):
+        case "object":
+            names: list[str] = shape.get("required", []) if depth else []
+            return {name: _made_up(shape["properties"][name], definitions, depth - 1) for name in names}
+        case "array":
+            return []
+        case "integer" | "number":
+            return 0
+        case "boolean":
+            return False
+        case _:
+            return "…"

@@ -12,15 +12,54 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core import events as ev
-from holdfast.core.errors import NotFound
+from holdfast.core.errors import NotFound, Refused
 from holdfast.core.execution import Execution, call_key, parent_of
+from holdfast.core.lifecycle import ENDS
 from holdfast.core.suggest import did_you_mean
 from holdfast.journal.blobs import fetch_blob, large_values
 from holdfast.journal.log import read_events, read_state
-from holdfast.journal.store import Query, Store
+from holdfast.journal.store import Head, Query, Store
 
 CHILDREN_PAGE = 1000
+STEPS_NAMED = 5
 _CONTAINERS = ("plan", "for_each")
+
+
+async def check_retry(store: Store, execution_id: str, *, again: bool) -> None:
+    """Refuses what would do the same work a second time beside the first: retry is for what has ended, and once."""
+    head = await store.head(execution_id)
+    if text := not_ended(head):
+        raise Refused(text)
+    if not again and (before := await newest_fork(store, execution_id)):
+        raise Refused(
+            f"execution {execution_id} was retried or forked before, as {before.id}, which is {before.status}; "
+            f"nothing was started. To go on with that one: holdfast {_onward(before)}. "
+            f"To retry the first one all the same: holdfast retry {execution_id} --again"
+        )
+
+
+def not_ended(head: Head) -> str:
+    """Why it cannot be retried yet; "" if it can. What was set aside never ends, and may be copied as it is."""
+    if head.status in ENDS or head.quarantined:
+        return ""
+    return (
+        f"the execution is {head.status} and has not ended, and a retry would do beside it what it has still to do; "
+        f"nothing was started. To go on with it: holdfast resume {head.id}. "
+        f"To begin anew: holdfast stop {head.id} first, then retry it"
+    )
+
+
+async def newest_fork(store: Store, execution_id: str) -> Head | None:
+    """What was made of it last, by a retry, a fork, or as a copy."""
+    found = await store.heads(Query(forked_from=execution_id, limit=1))
+    return found[0] if found else None
+
+
+def _onward(head: Head) -> str:
+    """What can be done with it: look at what is done, and otherwise go on."""
+    if head.status == "completed":
+        return f"show {head.id}"
+    return f"retry {head.id}" if head.status in ENDS else f"resume {head.id}"
 
 
 async def copied_events(
@@ -84,9 +123,17 @@ def task_of(created: ev.TaskCreated) -> tuple[str, str, bytes, bytes]:
 def _before(events: Sequence[ev.AnyEvent], at_step: str) -> list[ev.AnyEvent]:
     paths = [getattr(event, "path", "") for event in events]
     if at_step not in paths:
-        meant = did_you_mean(at_step, sorted(set(paths) - {""}))
-        raise NotFound(f'there is no step "{at_step}" in this execution{meant}')
+        known = list(dict.fromkeys(path for path in paths if path))
+        raise NotFound(f'there is no step "{at_step}" in this execution{did_you_mean(at_step, known) or _some(known)}')
     return list(events[: paths.index(at_step)])
+
+
+def _some(paths: Sequence[str]) -> str:
+    """Of its steps, in the order they came."""
+    if not paths:
+        return "; none of its steps has begun"
+    more = f" and {len(paths) - STEPS_NAMED} more" if len(paths) > STEPS_NAMED else ""
+    return f"; there are: {', '.join(paths[:STEPS_NAMED])}{more}"
 
 
 def kept_events(events: Sequence[ev.AnyEvent], execution_id: str, now_us: int) -> list[ev.Event]:

@@ -23,7 +23,7 @@ class Order(NamedTuple):
     verb: Verb
     arguments: dict[str, Any]
     edits: Mapping[str, Any] | None = None
-    output: Any = None
+    output: Any = UNSET
 
 
 def pause(*, why: str = "") -> Order:
@@ -59,7 +59,7 @@ def resolve(step: str, remedy: str, *, output: Any = None, arguments: Mapping[st
     done = remedy == "done"
     data = _raw(arguments) if arguments is not None else _raw(output) if done else UNSET
     said = {"step": step, "remedy": remedy, "data": data}
-    return Order("resolve", said, edits=arguments, output=output if done else None)
+    return Order("resolve", said, edits=arguments, output=output if done else UNSET)
 
 
 def send(name: str, data: Any = None) -> Order:

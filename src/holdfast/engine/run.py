@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.core.commands import Answer
 from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, Refused
@@ -109,7 +110,7 @@ class Run:
         """Give an order. What comes with it must fit the tool of the step that asks. Raises Refused, if it was."""
         if order.edits is not None:
             await self._check_edits(order.arguments["step"], order.edits)
-        if order.output is not None:
+        if order.output is not UNSET:
             await self._check_output(order.arguments["step"], order.output)
         return self._insist(await self.command(order.verb, by=by, id=id, **order.arguments))
 

@@ -177,9 +177,9 @@ class Services:
                     said = self._edits_objection(state.requests[event.request_id].request, event.arguments)
                 case ev.RequestAnswered(remedy="again") if event.data:
                     said = self._edits_objection(state.requests[event.request_id].request, event.data)
-                case ev.RequestAnswered(remedy="done") if event.data:
-                    tool = self._known_tool(state.requests[event.request_id].request.tool)
-                    said = output_objection(tool, bytes(event.data))
+                case ev.RequestAnswered(remedy="done"):
+                    tool = self.known_tool(state.requests[event.request_id].request.tool)
+                    said = output_objection(tool, bytes(event.data or b"null"))
                 case _:
                     said = ""
             if said:
@@ -203,9 +203,9 @@ class Services:
 
     def _edits_objection(self, request: ev.Request, edits: msgspec.Raw) -> str:
         own = None if reference(request.arguments) is not None else bytes(request.arguments)
-        return edits_objection(self._known_tool(request.tool), own, bytes(edits))
+        return edits_objection(self.known_tool(request.tool), own, bytes(edits))
 
-    def _known_tool(self, name: str) -> Tool[..., Any] | None:
+    def known_tool(self, name: str) -> Tool[..., Any] | None:
         return self.registry.get(name) if name in self.registry.names() else None
 
     def allowed(self, *said: Resources | None) -> Resources:

@@ -156,8 +156,9 @@ class Tool(Hooked, Generic[P, R]):
 
     @functools.cached_property
     def signature_digest(self) -> str:
-        """Differs when name, version or parameters differ: a recorded call may no longer fit."""
-        return self.signature.digest(self.name, self.version)
+        """Differs when name, version or parameters differ, and a recorded call may no longer fit; the effect is beside
+        it, because journals that are older than that know only the first part."""
+        return f"{self.signature.digest(self.name, self.version)}.{self.effect}"
 
     def missing(self) -> list[str]:
         """What the tool needs and this machine does not have, as sentences."""

@@ -222,11 +222,11 @@ class People:
         await self.insist(post, order.number)
 
     async def _retry(self, whom: Head, order: Order) -> None:
-        """Run again what is over. Nobody insists: whoever retries twice gets two executions."""
+        """Run again what is over, also a second time. Nobody insists: whoever retries twice so gets two executions."""
         host = self._hosts[order.number % len(self._hosts)]
 
         async def retry(host: Host) -> bool:
-            run = await host.engine.retry(whom.id, by="client")
+            run = await host.engine.retry(whom.id, again=True, by="client")
             self._common.world.titles[run.id] = f"{whom.title} again"
             return True
 
