@@ -73,6 +73,10 @@ _OTHERS = (
     "a plan was added to while it was held and all its steps had ended",
     "what makes no sense was turned down",
     "a yes came too late",
+    "something was run again from a step on",
+    "a retry was run again from a step on",
+    "added steps came along into a retry",
+    "an event came along into a retry",
 )
 
 
@@ -117,6 +121,7 @@ def reached(played: Played) -> Iterator[str]:
     files = {(line.execution_id, line.through): line.at_us for line in played.history.of(SavedFile)}
     for story in told.stories.values():
         yield from _in_journal(story)
+        yield from _in_copies(story, told)
         yield from _in_extensions(story, files)
 
 
@@ -205,6 +210,19 @@ def _in_journal(story: Story) -> Iterator[str]:
             started[event.path] = event
         else:
             yield f"tried again {_how(started[event.path], event)}"
+
+
+def _in_copies(story: Story, told: Testimony) -> Iterator[str]:
+    origin = story.created.forked_from
+    if origin is not None and origin.at:
+        yield "something was run again from a step on"
+        if told.stories[origin.id].created.forked_from is not None:
+            yield "a retry was run again from a step on"
+    copies = [fact.event for fact in story.facts[: story.born]]
+    if any(isinstance(event, ev.PlanExtended) for event in copies):
+        yield "added steps came along into a retry"
+    if any(isinstance(event, ev.EventReceived) for event in copies):
+        yield "an event came along into a retry"
 
 
 def _in_extensions(story: Story, files: dict[tuple[str, int], int]) -> Iterator[str]:

@@ -28,6 +28,7 @@ from holdfast.journal.writer import Batch, Writer
 from holdfast.testing.simulator.disk import SimulatedLiveness
 from simulator.sabotage_commands import COMMAND_SABOTEURS
 from simulator.sabotage_deaths import DEATH_SABOTEURS
+from simulator.sabotage_forks import FORK_SABOTEURS
 from simulator.sabotage_journals import JOURNAL_SABOTEURS
 from simulator.sabotage_keeping import KEEPING_SABOTEURS
 from simulator.sabotage_money import MONEY_SABOTEURS
@@ -276,4 +277,5 @@ SABOTEURS = (
     *KEEPING_SABOTEURS,
     *DEATH_SABOTEURS,
     *COMMAND_SABOTEURS,
+    *FORK_SABOTEURS,
 )

@@ -32,7 +32,7 @@ from holdfast.engine.carrying import Restored, differences_below
 from holdfast.engine.checkpointing import Owed
 from holdfast.engine.compat import differences, home_elsewhere, is_of_folder, unaccepted
 from holdfast.engine.driver import Driver
-from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, task_of
+from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, suited, task_of
 from holdfast.engine.health import HealthWatch
 from holdfast.engine.holding import hold, let_go
 from holdfast.engine.keeping import Keeper, Onlooker, Recovery
@@ -350,6 +350,7 @@ class Engine:
             by=by or user(),
             forked_from=ev.ForkedFrom(id=execution_id, at=at),
         )
+        copied = copied if replacing is None else suited(self.services, fresh, copied)
         blobs = await blobs_of(self.services.store, [fresh, *copied])
         needs = () if at else await looked_up_later(self.services.store, execution_id)
         if not drive:

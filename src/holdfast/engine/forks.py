@@ -2,14 +2,19 @@
 
 Fork and retry are the same: a fork stops copying at a named step, a retry at whatever did not complete. Of a step that
 may have happened, or happened in part, the doubt and the notes are copied, and the key it was called with: it is the
-same effect that is settled or gone on with, and whoever is asked about it must be asked by that name.
+same effect that is settled or gone on with, and whoever is asked about it must be asked by that name. What was added to
+a plan belongs to the task, and an event that nobody has taken was promised to whoever waits for it: both come along.
+
+Copies stand in the order in which it all happened, so that a fork of a fork finds what was before a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.errors import NotFound, Refused
@@ -19,6 +24,9 @@ from holdfast.core.suggest import did_you_mean
 from holdfast.journal.blobs import fetch_blob, large_values
 from holdfast.journal.log import read_events, read_state
 from holdfast.journal.store import Head, Query, Store
+
+if TYPE_CHECKING:
+    from holdfast.engine.services import Services
 
 CHILDREN_PAGE = 1000
 STEPS_NAMED = 5
@@ -70,9 +78,7 @@ async def copied_events(
     events = [event for _, event in numbered]
     created = events[0]
     assert isinstance(created, ev.TaskCreated)
-    if at_step:
-        events = _before(events, at_step)
-    return created, kept_events(events, execution_id, now_us)
+    return created, kept_events(events, execution_id, now_us, at_step)
 
 
 async def inherited(
@@ -120,14 +126,6 @@ def task_of(created: ev.TaskCreated) -> tuple[str, str, bytes, bytes]:
     return program.kind, program.name, bytes(program.source), bytes(created.inputs)
 
 
-def _before(events: Sequence[ev.AnyEvent], at_step: str) -> list[ev.AnyEvent]:
-    paths = [getattr(event, "path", "") for event in events]
-    if at_step not in paths:
-        known = list(dict.fromkeys(path for path in paths if path))
-        raise NotFound(f'there is no step "{at_step}" in this execution{did_you_mean(at_step, known) or _some(known)}')
-    return list(events[: paths.index(at_step)])
-
-
 def _some(paths: Sequence[str]) -> str:
     """Of its steps, in the order they came."""
     if not paths:
@@ -136,28 +134,103 @@ def _some(paths: Sequence[str]) -> str:
     return f"; there are: {', '.join(paths[:STEPS_NAMED])}{more}"
 
 
-def kept_events(events: Sequence[ev.AnyEvent], execution_id: str, now_us: int) -> list[ev.Event]:
-    """Completed steps with their last attempt, and the containers that were open around them, in order; then what the
-    others had noted, and their doubts."""
+def kept_events(events: Sequence[ev.AnyEvent], execution_id: str, now_us: int, at_step: str = "") -> list[ev.Event]:
+    """Of a whole history, in its order: completed steps with their last attempt, and the containers that were open
+    around them; what the others had noted, and their doubts; what was added, and what nobody has taken.
+    """
+    numbered = list(enumerate(events, start=1))
+    if at_step:
+        numbered = _before(numbered, at_step)
+        events = [event for _, event in numbered]
     started = {event.path: event for event in events if isinstance(event, ev.StepStarted)}
     completed = {event.path: event for event in events if isinstance(event, ev.StepCompleted)}
-    waiting = {event.path: event for event in events if isinstance(event, ev.StepWaiting)}
+    begun = {event.path: event for event in events if isinstance(event, ev.StepWaiting)} | started
     done = {path for path in completed if not _has_undone_inside(path, started, completed)}
+    taken = {event.consumed for event in completed.values()}
     keys = _Keys(execution_id, events)
+    notes = _notes(events, done, keys, now_us)
     doubts = _doubts(events, started, keys, now_us)
+    containers = {path for path, event in started.items() if event.kind in _CONTAINERS}
+    wanted = begun.keys() & (done | doubts.keys() | containers)
     kept: list[ev.Event] = []
     opened: set[str] = set()
-    for event in events:
+    for seq, event in numbered:
+        if isinstance(event, ev.PlanExtended) or (isinstance(event, ev.EventReceived) and seq not in taken):
+            kept.append(_at(event, now_us))
         path = getattr(event, "path", "")
-        if path in opened or not isinstance(event, ev.StepStarted | ev.StepWaiting):
-            continue
-        if path in done or path in doubts or (path in started and started[path].kind in _CONTAINERS):
+        if path in wanted and path not in opened and isinstance(event, ev.StepStarted | ev.StepWaiting):
             opened.add(path)
-            kept.append(_at(started.get(path) or waiting[path], now_us))
-    for event in events:
-        if isinstance(event, ev.StepCompleted) and event.path in done and event.path in opened:
+            kept.append(_at(begun[path], now_us))
+        if path in notes and (path in opened or path not in wanted):
+            kept.append(notes.pop(path))
+        if path in doubts and path in opened:
+            kept.append(doubts.pop(path))
+        if isinstance(event, ev.StepCompleted) and path in done and path in opened:
             kept.append(_at(_without_event(event), now_us))
-    return [*_parents_last(kept), *_notes(events, done, keys, now_us), *doubts.values()]
+    return kept
+
+
+_Numbered = list[tuple[int, ev.AnyEvent]]
+
+
+def _before(numbered: _Numbered, at_step: str) -> _Numbered:
+    """What came before a step, and what became since of the steps that had begun before it: a recorded outcome is not
+    forgotten because another step began meanwhile. So it does not matter either that in a fork of an older release all
+    copied steps begin before the first of them ends.
+    """
+    begun: dict[str, int] = {}
+    noted: set[str] = set()  # what was carried here stands before its step has begun
+    for seq, event in numbered:
+        if isinstance(event, ev.StepNoted):
+            noted.add(event.path)
+        elif path := getattr(event, "path", ""):
+            begun.setdefault(path, seq)
+    if at_step not in begun and at_step not in noted:
+        known = [*begun, *sorted(noted - begun.keys())]
+        raise NotFound(f'there is no step "{at_step}" in this execution{did_you_mean(at_step, known) or _some(known)}')
+    cut = begun.get(at_step, len(numbered) + 1)
+    unfinished = {outer for path, seq in begun.items() if seq >= cut for outer in _around(path)}
+
+    def is_kept(seq: int, event: ev.AnyEvent) -> bool:
+        path = getattr(event, "path", "")
+        if path == at_step or at_step in _around(path) or (isinstance(event, ev.StepCompleted) and path in unfinished):
+            return False
+        return seq < cut or begun.get(path, cut) < cut or isinstance(event, ev.PlanExtended)
+
+    return [(seq, event) for seq, event in numbered if is_kept(seq, event)]
+
+
+def suited(services: Services, created: ev.TaskCreated, copied: Sequence[ev.Event]) -> list[ev.Event]:
+    """What was copied, for another program than it was made with.
+
+    An added step that a new plan names itself is the plan's now; the others are added to it. Functions take none.
+    """
+    is_plan = created.program.kind == "plan"
+    named = _named(msgspec.json.decode(created.program.source)) if is_plan else frozenset[str]()
+    plan = Execution(id="", created=created)
+    kept: list[ev.Event] = []
+    for event in copied:
+        if not isinstance(event, ev.PlanExtended):
+            kept.append(event)
+            continue
+        steps: list[dict[str, Any]] = msgspec.json.decode(event.steps)
+        left = [step for step in steps if step["id"] not in named]
+        if not left or not is_plan:
+            continue
+        added = msgspec.structs.replace(event, steps=Raw(msgspec.json.encode(left)), count=len(left))
+        if said := services.objection(plan, [added]):
+            names = ", ".join(step["id"] for step in left)
+            raise Refused(
+                f"{said}\nthese steps were added to the old plan while it ran, and cannot be added to the new one: "
+                f"{names}; write them into the new plan as they should be; nothing was started"
+            )
+        plan.extensions.append(added.steps)
+        kept.append(added)
+    return kept
+
+
+def _named(document: dict[str, Any]) -> frozenset[str]:
+    return frozenset(step["id"] for part in ("steps", "on_failure", "finally") for step in document.get(part, ()))
 
 
 class _Keys:
@@ -172,7 +245,7 @@ class _Keys:
         return self._copied.get(path) or call_key(self._id, path)
 
 
-def _notes(events: Sequence[ev.AnyEvent], done: set[str], keys: _Keys, now_us: int) -> list[ev.StepNoted]:
+def _notes(events: Sequence[ev.AnyEvent], done: set[str], keys: _Keys, now_us: int) -> dict[str, ev.StepNoted]:
     """The last note of each step that is not done: what it had done by then must not be done again."""
     tools: dict[str, str] = {}
     last: dict[str, ev.StepNoted] = {}
@@ -182,7 +255,7 @@ def _notes(events: Sequence[ev.AnyEvent], done: set[str], keys: _Keys, now_us: i
         elif isinstance(event, ev.StepNoted) and event.path not in done:
             tool, key = event.tool or tools[event.path], keys.of(event.path)
             last[event.path] = msgspec.structs.replace(event, at=now_us, tool=tool, call_key=key)
-    return list(last.values())
+    return last
 
 
 def _doubts(
@@ -216,15 +289,12 @@ def _doubts(
 def _has_undone_inside(path: str, started: dict[str, ev.StepStarted], completed: dict[str, ev.StepCompleted]) -> bool:
     if path not in started or started[path].kind not in _CONTAINERS:
         return False
-    return any(other not in completed and _is_inside(other, path) for other in started)
+    return any(other not in completed and path in _around(other) for other in started)
 
 
-def _is_inside(path: str, container: str) -> bool:
-    while path:
-        path = parent_of(path)
-        if path == container:
-            return True
-    return False
+def _around(path: str) -> Iterator[str]:
+    while path := parent_of(path):
+        yield path
 
 
 def _at(event: ev.Event, now_us: int) -> ev.Event:
@@ -240,13 +310,6 @@ def _at(event: ev.Event, now_us: int) -> ev.Event:
 
 def _without_event(event: ev.StepCompleted) -> ev.StepCompleted:
     return msgspec.structs.replace(event, consumed=0)
-
-
-def _parents_last(events: list[ev.Event]) -> list[ev.Event]:
-    """Starts first, then completions in their order: a container completes after what is in it."""
-    starts = [event for event in events if not isinstance(event, ev.StepCompleted)]
-    ends = [event for event in events if isinstance(event, ev.StepCompleted)]
-    return [*starts, *ends]
 
 
 async def blobs_of(store: Store, events: Sequence[ev.Event]) -> list[tuple[str, bytes]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from holdfast.core import events as ev
 from holdfast.testing.simulator.case import Case, Check
+from holdfast.testing.simulator.checks_forks import made_of
 from holdfast.testing.simulator.history import Fault
 from holdfast.testing.simulator.people import ODD
 from holdfast.testing.simulator.witness import Answered, Fact, Story
@@ -55,8 +56,8 @@ def _let_go_running(story: Story, answered: Answered) -> bool:
 
 
 def what_was_added_to_a_plan_is_not_lost(case: Case) -> Iterator[str]:
-    """Whoever was told that a plan was extended finds it extended, and when it has completed an outcome for each step
-    that was added.
+    """Whoever was told that a plan was extended finds it extended, and so does whoever runs it again; and when it has
+    completed, there is an outcome for each step that was added.
     """
     applied: Counter[str] = Counter()
     for command_id, command in case.told.commands.items():
@@ -66,6 +67,10 @@ def what_was_added_to_a_plan_is_not_lost(case: Case) -> Iterator[str]:
         added = [fact for fact, _ in story.events(ev.PlanExtended) if fact.seq > story.born]
         if len(added) != applied[story.id]:
             yield f"{story.id}: {applied[story.id]} extensions were applied, {len(added)} are in its journal"
+        copied = [bytes(event.steps) for fact, event in story.events(ev.PlanExtended) if fact.seq <= story.born]
+        before = [bytes(fact.event.steps) for fact in made_of(case, story) if isinstance(fact.event, ev.PlanExtended)]
+        if copied[: len(before)] != before:
+            yield f"{story.id}: {len(before)} extensions were there when it was made, {len(copied)} came along"
         end = story.end()
         if added and not case.wishes[story.id].is_plan:
             yield f"{story.id}: event {added[0].seq} adds steps to what is no plan, and nothing will become of them"

@@ -50,7 +50,9 @@ def what_was_deleted_does_not_come_back(case: Case) -> Iterator[str]:
 
 
 def a_retry_is_made_of_what_is_there(case: Case) -> Iterator[str]:
-    """Who is run again is there when that becomes durable, even if somebody deletes it at the same moment."""
+    """Who is run again is there when that becomes durable, even if somebody deletes it at the same moment; except from
+    a step on, which looks nothing up later.
+    """
     for story in case.told.stories.values():
         yield from (f"{story.id}: {text}" for name, text in story.wrongs if name == MADE_OF)
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from holdfast.core import events as ev
 from holdfast.testing.simulator.case import Case, Check
+from holdfast.testing.simulator.checks_forks import is_anew
 from holdfast.testing.simulator.history import Called, Filed
 from holdfast.testing.simulator.visits import CERTAIN
 from holdfast.testing.simulator.witness import Fact, Story
@@ -66,11 +67,11 @@ def what_is_unknown_is_in_doubt(case: Case) -> Iterator[str]:
 
 
 def _tries(case: Case, story: Story, path: str) -> list[Called]:
-    """The calls of a step, after those of the execution that this one was made from."""
+    """The calls of a step, after those of the execution that this one was made from, unless a person wants it anew."""
     own = [call for call in case.told.calls.get((story.id, path), []) if call.phase == "called"]
     own = [call for call in own if call.effect == "once"]
     origin = story.created.forked_from
-    if origin is None:
+    if origin is None or is_anew(case, story, path):
         return own
     born_us = story.facts[0].at_us
     if story.created.hold:  # a copy from a file: it cannot know what its origin did after that was made

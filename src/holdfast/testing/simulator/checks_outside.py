@@ -114,7 +114,7 @@ def a_command_acts_once(case: Case) -> Iterator[str]:
         if command is not None and command.verb == "send" and answers[0][1].outcome == "applied":
             applied[command.execution_id] += 1
     for story in case.told.stories.values():
-        received = len(story.events(ev.EventReceived))
+        received = sum(fact.seq > story.born for fact, _ in story.events(ev.EventReceived))
         if received != applied[story.id]:
             yield f"{story.id}: {applied[story.id]} events were sent and applied, {received} were received"
         decided = Counter(event.request_id for _, event in story.events(*_DECIDED))

@@ -222,11 +222,15 @@ class People:
         await self.insist(post, order.number)
 
     async def _retry(self, whom: Head, order: Order) -> None:
-        """Run again what is over, also a second time. Nobody insists: whoever retries twice so gets two executions."""
+        """Run again what is over, also a second time, now and then from a step on. Nobody insists: whoever retries twice
+        so gets two executions."""
         host = self._hosts[order.number % len(self._hosts)]
+        dice = Random(f"{self._common.scenario.seed}/retry/{order.number}")
 
         async def retry(host: Host) -> bool:
-            run = await host.engine.retry(whom.id, again=True, by="client")
+            steps = list((await host.engine.get(whom.id).state()).steps)
+            from_step = dice.choice(steps) if steps and dice.random() < 0.5 else ""
+            run = await host.engine.retry(whom.id, from_step=from_step, again=True, by="client")
             self._common.world.titles[run.id] = f"{whom.title} again"
             return True
 

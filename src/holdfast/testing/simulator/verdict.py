@@ -10,6 +10,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.testing.simulator import (
     checks_commands,
     checks_deaths,
+    checks_forks,
     checks_journal,
     checks_keeping,
     checks_moving,
@@ -32,6 +33,7 @@ _ROOMS = (
     checks_journal,
     checks_steps,
     checks_once,
+    checks_forks,
     checks_waits,
     checks_plans,
     checks_reasons,

@@ -197,7 +197,9 @@ def _create(told: Testimony, new: NewExecution, line: Committed) -> None:
         hold = Hold(line.process, new.head.epoch, line.at_us, driver=new.head.driver, after=len(new.rows))
         story.holds.append(hold)
     _write_down(story, new.rows, new.head.epoch, line)
-    if origin is not None and origin.deleted_us is not None and not story.created.hold:  # a file outlives its origin
+    made = story.created
+    is_done_with = made.hold or (made.forked_from and made.forked_from.at)  # from a file or a step on: nothing is asked
+    if origin is not None and origin.deleted_us is not None and not is_done_with:
         story.wrongs.append((MADE_OF, f"it was made of {origin.id}, which had been deleted"))
 
 
