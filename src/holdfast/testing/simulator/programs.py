@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from holdfast.core.errors import StepFailed
 from holdfast.core.policy import Retry, StepPolicy
@@ -128,9 +128,9 @@ def _varied(dice: Random, part: Any) -> Any:
         case ["call" | "behind" as how, "put", *others] if dice.random() < 0.4:
             return [how, "jot", *others]
         case dict():
-            return {name: _varied(dice, value) for name, value in part.items()}
+            return {name: _varied(dice, value) for name, value in cast("dict[str, Any]", part).items()}
         case list():
-            return [_varied(dice, value) for value in part]
+            return [_varied(dice, value) for value in cast("list[Any]", part)]
         case _:
             return part
 
