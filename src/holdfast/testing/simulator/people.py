@@ -222,8 +222,8 @@ class People:
         await self.insist(post, order.number)
 
     async def _retry(self, whom: Head, order: Order) -> None:
-        """Run again what is over, also a second time, now and then from a step on. Nobody insists: whoever retries twice
-        so gets two executions."""
+        """Run again what is over, also a second time, now and then from a step on. Nobody insists: whoever retries
+        twice so gets two executions."""
         host = self._hosts[order.number % len(self._hosts)]
         dice = Random(f"{self._common.scenario.seed}/retry/{order.number}")
 
