@@ -117,6 +117,7 @@ def test_a_task_is_handed_in_with_limits_and_run_again_with_others(shop: Worksho
     told = shop.run("run", "collect", "--resource", "memory=150MB", "--resource", "total.processes=20", code=1)
     identity = shop.newest()["id"]
     assert "150 MB" in told.out
+    assert f"holdfast retry {identity} --resource memory=300MB    # with twice as much as it had" in told.out
     shown = shop.run("show", identity, "--json").json
     assert shown["resources"]["memory_bytes"] == 150_000_000
     assert shown["resources_total"]["processes"] == 20

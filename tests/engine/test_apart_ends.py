@@ -70,9 +70,9 @@ async def test_what_all_steps_may_use_together_holds_processes_of_tools(tmp_path
 @pytest.mark.parametrize(
     ("what", "limits", "told"),
     [
-        ("many_files", {"disk": "2MB"}, "raise resources.disk of the step, the plan or the tool"),
-        ("many_files", {"total": {"disk": "2MB"}}, "raise resources.total.disk of the plan"),
-        ("output", {"output": "2KB"}, "raise resources.output of the step, the plan or the tool"),
+        ("many_files", {"disk": "2MB"}, "raise resources.disk of the step, the task or the tool"),
+        ("many_files", {"total": {"disk": "2MB"}}, "raise resources.total.disk of the task"),
+        ("output", {"output": "2KB"}, "raise resources.output of the step, the task or the tool"),
     ],
 )
 async def test_whoever_answers_before_anybody_has_looked_is_held_to_its_limits_all_the_same(

@@ -199,7 +199,7 @@ async def test_what_a_command_says_is_masked_before_it_is_cut(place: Path) -> No
 
 
 async def test_command_is_masked_before_it_is_cut(place: Path) -> None:
-    said = await failure_shown(place, "shell.run", command=f"false {'z' * 180} ${{{{ secrets.TOKEN }}}}")
+    said = await failure_shown(place, "shell.run", command=f"false {'z' * 60} ${{{{ secrets.TOKEN }}}}")
     assert "zzz [secret" in said
 
 

@@ -250,7 +250,9 @@ def _failure(tool: Tool[..., Any], talk: _Talk, end: Exit, stderr: str) -> ToolE
     if not talk.has_begun:
         failure = msgspec.structs.replace(failure, happened="nothing")
     hint = "" if talk.has_meant_it else memory_hint(talk.limits, f"{failure.error}: {failure.message}")
-    return RaisedApart(msgspec.structs.replace(failure, message=failure.message + hint), talk.said["trace"])
+    limit = talk.limits.twice("memory") if hint else ""
+    told = msgspec.structs.replace(failure, message=failure.message + hint, limit=limit)
+    return RaisedApart(told, talk.said["trace"])
 
 
 def _died(tool: Tool[..., Any], talk: _Talk, end: Exit, last: str) -> ToolError:
