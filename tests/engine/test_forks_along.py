@@ -23,7 +23,7 @@ async def extended_and_failed(engine: holdfast.Engine, *added: dict[str, Any]) -
     """The steps `a` and `ok`, then those that are added, of which one fails."""
     run = await engine.start(plan(step("a", "script"), APPROVED))
     assert await settled(run) == "waiting"
-    assert (await run.extend(added)).outcome == "applied"
+    assert (await run.extend(list(added))).outcome == "applied"
     await run.approve()
     assert await settled(run) == "failed"
     return run
