@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -17,6 +18,8 @@ from engine.kit import HURRY, Gate, Script, engine_at, events, names, plan, quie
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine.ownership import take
+from holdfast.engine.services import Services
+from holdfast.engine.standing import Standing
 from holdfast.journal.store import Claim, Entry, Write, Written
 
 
@@ -35,12 +38,16 @@ class Wristwatch:
         self._slept_us += 60_000_000
 
 
+def looked_at(engine: holdfast.Engine) -> float:
+    standing = engine._keeper.standing
+    return standing.wall_s if standing is not None else 0.0
+
+
 async def looked_twice(engine: holdfast.Engine) -> None:
     """Whatever the engine does at a look, it has done once."""
-    before = engine._keeper._looked_at_s
-    await until(lambda: engine._keeper._looked_at_s > before)
-    between = engine._keeper._looked_at_s
-    await until(lambda: engine._keeper._looked_at_s > between)
+    for _ in range(2):
+        before = looked_at(engine)
+        await until(lambda before=before: looked_at(engine) > before)
 
 
 async def replace(engine: holdfast.Engine, run: holdfast.Run) -> None:
@@ -232,3 +239,12 @@ async def test_a_takeover_is_told_though_it_began_to_run_after_somebody_looked(t
         assert (await names(run))[-1] == "task:recovered"
         taken.log.append(release=True)
         await taken.log.durable()
+
+
+@pytest.mark.parametrize("hours", [1, 0, -1])
+def test_a_sleep_is_noticed_though_the_wall_clock_was_set_meanwhile(hours: int) -> None:
+    clock = SimpleNamespace(now_us=lambda: 10**15)
+    standing = Standing(cast("Services", SimpleNamespace(clock=clock)), 5.0)
+    assert not standing.stood_still(5.1)
+    clock.now_us = lambda: 10**15 + hours * 3_600_000_000
+    assert standing.stood_still(7.0)

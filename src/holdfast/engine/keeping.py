@@ -19,7 +19,7 @@ from holdfast.engine.inbox import Commander
 from holdfast.engine.ownership import take
 from holdfast.engine.services import Services
 from holdfast.engine.slots import Slot, Slots
-from holdfast.engine.standing import STOOD_STILL_S
+from holdfast.engine.standing import Standing
 from holdfast.engine.tidying import Tidier
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.store import ASKED, PENDING_PAGE, Head, Microseconds
@@ -68,7 +68,7 @@ class Keeper:
         self.onlooker: Onlooker | None = None
         self._strays_looked = float("-inf")
         self._clock_ahead_s = float("inf")
-        self._looked_at_s = float("inf")
+        self.standing: Standing | None = None  # since the first look
         self._stood_still = False
         self._look_now = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -208,9 +208,9 @@ class Keeper:
 
     async def _mind_a_sleep(self) -> None:
         """Who stood still for long may have been replaced, and must not work on until a write is refused."""
-        now_s = self._services.clock.now_us() / 1e6
-        self._stood_still = self._stood_still or now_s - self._looked_at_s > STOOD_STILL_S
-        self._looked_at_s = now_s
+        loop_s = asyncio.get_running_loop().time()
+        self.standing = self.standing or Standing(self._services, loop_s)
+        self._stood_still = self.standing.stood_still(loop_s) or self._stood_still
         for driver in list(self.drivers.values()) if self._stood_still else ():
             try:
                 head = await self._services.store.head(driver.state.id)
