@@ -18,12 +18,20 @@ def what_is_waited_for_is_named(case: Case) -> Iterator[str]:
     """Who waits names every step that does, what for and until when, and no other: by that it is woken later."""
     for story in case.told.stories.values():
         waits: Waits = {}
+        gone: set[str] = set()
         for fact in story.facts:
+            if isinstance(fact.event, ev.StepFailed):
+                gone.update(_taken_along(fact.event.path))
             if isinstance(fact.event, ev.TaskWaiting) and fact.seq > story.born:
-                for text in _compare(waits, fact.event):
+                for text in _compare(_without(waits, gone), fact.event):
                     yield f"{story.id}: event {fact.seq} {text}"
             else:
                 _follow(waits, fact.event)
+
+
+def _without(waits: Waits, gone: set[str]) -> Waits:
+    """A branch may begin to wait in the very turn in which another has failed, before it is taken along."""
+    return {path: reason for path, reason in waits.items() if not path.startswith(tuple(gone))}
 
 
 def _compare(waits: Waits, said: ev.TaskWaiting) -> Iterator[str]:
@@ -59,11 +67,8 @@ def _follow(waits: Waits, event: ev.Event) -> None:
                 del waits[path]
         case ev.ChildStarted():
             waits[event.path] = ev.Reason(kind="child", path=event.path, name=event.child_id)
-        case ev.ChildEnded() | ev.StepStarted() | ev.StepCompleted() | ev.StepSkipped():
+        case ev.ChildEnded() | ev.StepStarted() | ev.StepCompleted() | ev.StepSkipped() | ev.StepFailed():
             waits.pop(event.path, None)
-        case ev.StepFailed():
-            for path in [path for path in waits if path == event.path or path.startswith(_taken_along(event.path))]:
-                del waits[path]
         case _:
             pass
 
