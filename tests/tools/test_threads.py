@@ -152,6 +152,22 @@ async def test_a_call_knows_how_long_it_waited_for_its_thread(end: threading.Eve
     assert call.waited_s(loop.time() + 100) == waited_s
 
 
+async def test_a_call_that_goes_on_without_its_thread_has_its_time_again(end: threading.Event) -> None:
+    pool = ThreadPool(1, 0)
+    stuck = Stuck(pool, end)
+    tasks = await stuck.begin(1)
+    call = call_of("b")
+    running_call.set(call)
+    waiting = asyncio.create_task(pool.run(stuck))
+    await until(lambda: call.waited_s(asyncio.get_running_loop().time()) > 0)
+    waiting.cancel()
+    with pytest.raises(NeverBegan):
+        await waiting
+    now = asyncio.get_running_loop().time()
+    assert call.waited_s(now) == call.waited_s(now + 10)
+    await stuck.leave(tasks)
+
+
 async def test_a_machine_without_threads_is_told_of_and_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = ThreadPool(1)
 

@@ -155,6 +155,8 @@ class ThreadPool:
                 self._line.leave(job)
                 job.state = "over"
                 self._outstanding -= 1
+                if job.call is not None:
+                    job.call.wait_ends(job.loop.time())  # it goes on without: its time counts again
                 return True
             if job.state == "running":
                 self._give_up(job)
