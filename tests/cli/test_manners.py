@@ -128,7 +128,6 @@ def test_json_is_one_document_or_lines_and_an_error_is_json_on_stderr(shop: Work
         (("deny", "@last", "pubish"), "publish"),
         (("answer", "@last", "pubish", "x"), "publish"),
         (("resolve", "@last", "pubish", "--skip"), "publish"),
-        (("retry", "@last", "--from", "drfat"), "draft"),
         (("fork", "@last", "--at", "drfat"), "draft"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,

@@ -140,13 +140,14 @@ def line_of(event: Wired) -> str:
 def commands_for(request: Wired, execution_id: str) -> list[tuple[str, str]]:
     """What a person can type to settle a request, each with what it means."""
     fields = fields_of(request) or {}
+    failure: Wired = request.get("failure") or {}
     choices = choices_of(
         request["kind"],
         request["path"],
         tuple(request["remedies"]),
         execution_id,
         fields=tuple(fields),
-        limit=request["failure"]["limit"] if request["failure"] else "",
+        limit=failure.get("limit", ""),
         wants_output=bool(request.get("wants_output")),
     )
     return [(choice.command, choice.meaning) for choice in choices]
@@ -201,7 +202,7 @@ def failure_lines(shown: Wired) -> list[str]:
         lines.append(f"where: {failure['place']}; the whole trace: {log}")
     if failure["affects"]:
         lines.append(f"what it affects: {', '.join(failure['affects'])} did not run")
-    first_choice, *others = choices_after(failure["category"], shown["kind"], shown["id"], failure["limit"])
+    first_choice, *others = choices_after(failure["category"], shown["kind"], shown["id"], failure.get("limit", ""))
     lines.append(f"what can be done now: {first_choice.command}    # {first_choice.meaning}")
     lines += [f"or: {choice.command}    # {choice.meaning}" for choice in others]
     return lines

@@ -130,10 +130,8 @@ class TaskCreated(Event, frozen=True, gc=False, tag="task:created"):
     checkpoint: Checkpoints | None = None
     parallel: int = 0  # tool calls at once in this execution; 0: as many as the settings allow
     fresh: bool = False  # nothing is answered from the cache
-    # What a person says it may use of the machine, or its parent may: each step, and all of them together. What its
-    # plan says stands in the plan.
-    resources: Resources | None = None
-    resources_total: Resources | None = None
+    resources: Resources | None = None  # of the machine, for each step, besides what its plan says
+    resources_total: Resources | None = None  # the same for all its steps together
     by: str = ""  # who handed it in, which need not be whom it belongs to; a child's parent did
 
 

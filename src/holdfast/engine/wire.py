@@ -13,7 +13,6 @@ from holdfast.core.budget import Spend, in_usd
 from holdfast.core.cards import card_of_failure, card_of_request
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.execution import Asked, Execution, Step, percent
-from holdfast.core.plan_resources import limits_of
 from holdfast.core.resources import all_used
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.store import Head, Store
@@ -172,6 +171,8 @@ def why_held(head: Head) -> str:
 
 def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> dict[str, object]:
     """One execution, whole."""
+    from holdfast.core.plan_resources import limits_of  # reads plans, which lists need not
+
     created = state.facts()
     limits = limits_of(created)
     return {
