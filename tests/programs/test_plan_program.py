@@ -351,7 +351,7 @@ async def test_output_is_what_the_plan_says_or_that_of_its_last_step() -> None:
 
 
 def test_items_that_had_begun_when_a_process_died_are_taken_to_their_end_though_another_failed(lab: Lab) -> None:
-    async def pay(value: str) -> str:
+    async def pay(value: str) -> str | None:
         if value == "slow":
             await asyncio.sleep(60)
         elif value == "fails":
