@@ -108,11 +108,12 @@ class Foreground:
         watcher = asyncio.create_task(self._watch(since))
         try:
             code = await self._until_settled(watcher)
-            await self._catch_up(watcher)
+            lets_go = code is not None and self._signals.number and not self._follows
+            if not lets_go:  # or else the engine closes first: nothing more is to begin
+                await self._catch_up(watcher)
         finally:
             watcher.cancel()
             self._view.rest()
-        lets_go = code is not None and self._signals.number and not self._follows
         result = await (self._after_draining() if lets_go else result_of(self._engine, self._run))
         self._view.end(result)
         if self._follows and self._view.has_left:
