@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from cli.workshop import Workshop, wait_until
 from holdfast.cli.logs import Said, _Live
 from holdfast.core import events as ev
@@ -12,6 +14,8 @@ from holdfast.tools.logbook import Line
 
 TALK = """
 import logging
+import os
+import subprocess
 import sys
 import time
 
@@ -36,6 +40,13 @@ def slow(call: holdfast.Call) -> None:
     print("after")
 
 
+@holdfast.tool(name="talk.child", effect="read")
+def child() -> None:
+    subprocess.run(["echo", "from a child"])
+    subprocess.run(["echo", "handed over"], stdout=sys.stdout)
+    os.write(1, b"from a descriptor\\n")
+
+
 @holdfast.tool(name="talk.much", effect="read")
 async def much() -> None:
     for number in range(20_000):
@@ -54,7 +65,21 @@ def talking(shop: Workshop) -> None:
         "  - {id: second, tool: shell.run, with: {command: echo hello}}\n",
     )
     shop.write("slow.yaml", "name: slow\nsteps:\n  - {id: wait, tool: talk.slow}\n")
+    shop.write("child.yaml", "name: child\nsteps:\n  - {id: noisy, tool: talk.child}\n")
     shop.write("much.yaml", "name: much\nsteps:\n  - {id: flood, tool: talk.much}\n")
+
+
+@pytest.mark.parametrize("command", [("run", "child.yaml"), ("worker", "--until-idle")])
+def test_with_json_stdout_holds_nothing_but_json_also_when_children_write(
+    shop: Workshop, command: tuple[str, ...]
+) -> None:
+    talking(shop)
+    if command[0] == "worker":
+        shop.run("run", "child.yaml", "--hold")
+        shop.run("resume", "--status", "queued")
+    ran = shop.run(*command, "--json")
+    assert all(isinstance(line, dict) for line in ran.lines)
+    assert {"from a child", "handed over", "from a descriptor"} <= set(ran.err.splitlines())
 
 
 def test_logs_show_every_attempt_with_time_step_and_stream(shop: Workshop) -> None:

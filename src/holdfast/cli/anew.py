@@ -128,7 +128,7 @@ def _drive_new(
             since = 0 if as_json else since  # programs get every event, people what really happens
             return await stay(engine, started, since=since, note=note, as_json=as_json, no_ask=no_ask)
 
-    return wait_for(work(), drives=True)
+    return wait_for(work())
 
 
 async def _kept(engine: Engine, run: Run) -> tuple[int, int]:

@@ -167,4 +167,4 @@ def drive(
             os.close(ready)
             return await foreground.drive()
 
-    return wait_for(work(), drives=True)
+    return wait_for(work())

@@ -63,14 +63,9 @@ def enter_folder(context: typer.Context) -> Path:
     return Path.cwd()
 
 
-def wait_for(work: Coroutine[Any, Any, T], *, drives: bool = False) -> T:
-    """Run it to its end. Where tools may run, what they write past Python's streams is masked, too."""
+def wait_for(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
-    if drives:
-        from holdfast.cli import covering
-
-        covering.begin()
     return asyncio.run(work)
 
 

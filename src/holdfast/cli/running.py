@@ -115,7 +115,7 @@ def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
             note = _known_by(key, await started.head(), began_at) if key else ""
             return await stay(engine, started, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile)
 
-    return wait_for(work(), drives=not detached)
+    return wait_for(work())
 
 
 @spread
@@ -180,7 +180,7 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
                 engine, found, since=since, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile
             )
 
-    return wait_for(work(), drives=not detached)
+    return wait_for(work())
 
 
 def _recovery(detached: bool) -> Recovery:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -224,9 +225,19 @@ def fill_descriptors() -> None:
 
 def silence() -> None:
     """Whoever read our output is gone, as in `holdfast events ID | head`: what is still said must not be an error."""
-    from holdfast.cli.covering import descriptors_of_stdout
-
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in descriptors_of_stdout():
-        os.dup2(nowhere, descriptor, inheritable=os.get_inheritable(descriptor))
+    os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def keep_stdout_for_answers() -> None:
+    """For a command whose stdout is read by a program: what tools print, and their children write, goes to stderr."""
+    from holdfast.tools import listening
+
+    listening.keep_stdout_for_answers()
+    stdout = sys.stdout
+    if type(stdout) is io.TextIOWrapper and stdout.fileno() == 1:
+        stdout.flush()
+        own = os.dup(1)  # children do not inherit it
+        sys.stdout = open(own, "w", buffering=1, encoding=stdout.encoding, errors=stdout.errors)  # noqa: SIM115
+        os.dup2(2, 1)

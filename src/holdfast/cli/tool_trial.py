@@ -48,7 +48,7 @@ def try_tool(
     """
     settings = settings_of(context)
     said: dict[str, Any] = {**(read_inputs_file(inputs_file) if inputs_file else {}), **pairs(given, "-i")}
-    return wait_for(_test(settings, name, said, set(pairs(given, "-i")), yes=yes, as_json=as_json), drives=True)
+    return wait_for(_test(settings, name, said, set(pairs(given, "-i")), yes=yes, as_json=as_json))
 
 
 async def _test(

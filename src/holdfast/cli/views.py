@@ -246,8 +246,7 @@ def _how_far(result: Mapping[str, Any]) -> str:
 
 
 def view_for(as_json: bool, *, follows: bool = False) -> View:
-    from holdfast.cli.covering import keep_stdout_for_answers
-    from holdfast.cli.text import is_terminal
+    from holdfast.cli.text import is_terminal, keep_stdout_for_answers
 
     if as_json:
         keep_stdout_for_answers()

@@ -64,8 +64,8 @@ def worker(
 
     async def work() -> int:
         from holdfast.app import Engine
-        from holdfast.cli.covering import keep_stdout_for_answers
         from holdfast.cli.signals import Signals
+        from holdfast.cli.text import keep_stdout_for_answers
 
         signals = Signals()
         signals.listen()  # first of all: who is told to end while he begins must not just fall over
@@ -79,7 +79,7 @@ def worker(
         teller.say("ended", "everything is let go of")
         return code
 
-    return wait_for(work(), drives=True)
+    return wait_for(work())
 
 
 def _log_to(log: str) -> None:

@@ -9,7 +9,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any, cast
 
@@ -42,7 +42,6 @@ class Masks:
         self._needles: tuple[bytes, ...] = ()
         self._percent_needle = re.compile(_NOWHERE.encode())
         self._starts: frozenset[str] = frozenset()
-        self._tell: Callable[[str, str, bool], None] | None = None
 
     def add(self, name: str, value: str, *, declared: bool = True) -> None:
         """One that is declared as a secret gives its name to the value; others are masked, and no more."""
@@ -70,14 +69,6 @@ class Masks:
         self._starts = frozenset(form[0] for form in names) | {one[0] for ways in in_urls for one in ways[0]}
         self.longest = max(0, *map(len, names), *map(longest, in_urls))
         self.active = True
-        if self._tell is not None:
-            self._tell(name, value, declared)
-
-    def tell(self, listener: Callable[[str, str, bool], None]) -> None:
-        """Of each value, its name and whether it is declared: of all that are known, and of every new one."""
-        for value, name in self._values.items():
-            listener(name, value, value not in self._undeclared)
-        self._tell = listener
 
     def forget(self) -> None:
         """For tests: a process otherwise never forgets what it must not tell."""

@@ -3,8 +3,7 @@
 While something is driven, `sys.stdout` and `sys.stderr` are covered by a stream that passes everything on unchanged,
 and log records are looked at when they are made. Nothing that is said outside a tool is kept, and no handler, level or
 format of anybody's is touched. What is passed on differs in one thing: secrets are masked, also those that come in
-pieces. What goes past these streams, straight to a descriptor, is not heard; the command line masks it
-(cli/covering.py).
+pieces. What is written straight to a descriptor is neither heard nor masked.
 """
 
 from __future__ import annotations
@@ -104,6 +103,10 @@ class Ear:
             return self.covered.flush()
         with _not_the_tools_affair():
             self.target(call).flush()
+
+    def fileno(self) -> int:
+        """For a tool that hands `sys.stdout` to a child."""
+        return self.target(running_call.get(None)).fileno()
 
     def target(self, call: Call | None) -> Any:
         """Where answers for programs go to stdout, what tools print goes beside them."""
