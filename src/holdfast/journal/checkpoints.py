@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.core.errors import StoreUnavailable
+from holdfast.journal.fsync import fsync_path
 from holdfast.journal.tidying import FILES_FOLDER
 
 KEPT = 3  # of one execution: the newest, and two in case somebody is just copying it
@@ -81,7 +82,7 @@ def _write(path: Path, pieces: Iterable[bytes]) -> int:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    fsync_path(path.parent)
     return size
 
 
@@ -125,15 +126,6 @@ def _alone_in(folder: Path) -> Generator[None]:
             else:
                 break
         yield
-
-
-def _sync_folder(folder: Path) -> None:
-    """A renamed file is durable only when its folder's entry is."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

@@ -23,10 +23,11 @@ import msgspec
 from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import NotFound, StoreCorrupted, StoreUnavailable
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
+from holdfast.journal.fsync import fsync_path
 from holdfast.journal.sql import queries
 from holdfast.journal.sqlite_commit import Committer
 from holdfast.journal.sqlite_delete import Deleter
-from holdfast.journal.sqlite_file import begin, connect, explaining, migrate, patiently, sync_folder
+from holdfast.journal.sqlite_file import begin, connect, explaining, migrate, patiently
 from holdfast.journal.sqlite_health import check_content, check_header
 from holdfast.journal.sqlite_presence import Presence
 from holdfast.journal.sqlite_rows import command_of, conditions, read_heads, seal_of_answer, seal_of_cached, texts
@@ -69,7 +70,7 @@ class SqliteStore:
             self._reader: Any = connect(path)
             self._watcher: Any = connect(path)
             if fresh:
-                sync_folder(path.parent)
+                fsync_path(path.parent)
         self._presence = Presence(self._writer)
         self._committer = Committer(self._writer)
         self._deleter = Deleter(self._writer)

@@ -21,8 +21,9 @@ import apsw
 from holdfast.core.errors import Refused, StoreCorrupted
 from holdfast.journal.blobs import digest_of
 from holdfast.journal.codec import CHAIN_START, Row, verify
+from holdfast.journal.fsync import fsync_path
 from holdfast.journal.sql import queries
-from holdfast.journal.sqlite_file import connect, explaining, patiently, sync_folder
+from holdfast.journal.sqlite_file import connect, explaining, patiently
 
 PAGES_AT_ONCE = 250  # copied between two breaths: about 1 MB
 BREATH_S = 0.001
@@ -44,11 +45,11 @@ def back_up(source: Path, target: Path, why_held: str) -> Backup:
             executions, held = _hold_and_check(part, why_held)
             if target.exists():
                 part.chmod(stat.S_IMODE(target.stat().st_mode))  # as its owner wants it
-            _sync(part)
+            fsync_path(part)
             size = part.stat().st_size
             _check_unused(target)
             part.replace(target)
-            sync_folder(target.parent)
+            fsync_path(target.parent)
         finally:
             _remove(part)
     return Backup(executions, held, size)
@@ -130,14 +131,6 @@ def _check(connection: Any) -> None:
     for digest, body in connection.execute(sql["all_blobs"]):
         if digest_of(body) != digest:
             raise StoreCorrupted(f"blob {digest} was changed after it was written; run `holdfast doctor` on the store")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _remove(part: Path) -> None:

@@ -137,12 +137,3 @@ def migrate(connection: Any, path: Path, may_migrate: Callable[[], bool]) -> Non
 def _version(connection: Any) -> int:
     """Even a look may have to wait: as long as another process turns a new file into one with a log."""
     return patiently(lambda: cast(int, connection.pragma("user_version")))
-
-
-def sync_folder(folder: Path) -> None:
-    """A new file is durable only when its folder's entry is."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

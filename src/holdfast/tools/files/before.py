@@ -23,6 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.core.errors import InvalidCall, ResourceShort
+from holdfast.journal.fsync import fsync_path
 from holdfast.tools.call import Call
 
 BEFORE_FOLDER = "before"
@@ -121,7 +122,7 @@ class Before:
         except BaseException:
             self._give_up(temporary)
             raise
-        _sync(folder)
+        fsync_path(folder)
         return digest
 
     def _finish(self, temporary: Path, digest: str) -> None:
@@ -153,7 +154,7 @@ class Before:
             file.flush()
             os.fsync(file.fileno())
         if is_new:
-            _sync(index.parent)
+            fsync_path(index.parent)
 
     def _folder_of(self, execution_id: str) -> Path:
         assert self._folder is not None
@@ -161,8 +162,8 @@ class Before:
         if not folder.is_dir():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self._folder / ".gitignore").write_text("*\n")
-            _sync(self._folder)
-            _sync(self._folder.parent)
+            fsync_path(self._folder)
+            fsync_path(self._folder.parent)
         return folder
 
     # ---- reading
@@ -343,11 +344,3 @@ def _written_at(path: str | Path) -> int:
 def _private(path: str, flags: int) -> int:
     """Images may hold what only their owner was to see."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
-
-
-def _sync(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
