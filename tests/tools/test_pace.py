@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.errors import InputInvalid
 from holdfast.testing.virtual import run_virtually
-from holdfast.tools.pace import Pacer, Places, Rate, Turn, Turns, parse_rate, wait_turn
+from holdfast.tools.pace import Pacer, Places, Rate, Turn, Turns, parse_rate
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_loop_that_stood_still_does_not_make_up_for_it_at_once(rate: Rate, at_
         await asyncio.sleep(0)
         assert gone == [0]
         pacer._next_at -= 10  # as if ten seconds had passed unseen
-        pacer._tick(asyncio.get_running_loop())
+        pacer._serve()
         await asyncio.sleep(0)
         for waiting in calls:
             waiting.cancel()
@@ -144,7 +144,7 @@ def test_turns_keep_to_a_number_and_to_a_rate_in_one_line() -> None:
         went: list[tuple[str, float]] = []
 
         async def call(who: str) -> None:
-            await wait_turn(turns, who)
+            await turns.take(who)
             went.append((who, round(loop.time(), 6)))
             await asyncio.sleep(0.35)
             turns.over()
@@ -164,14 +164,14 @@ def test_a_turn_that_was_not_used_is_the_next_ones() -> None:
         turns = Turns(5, Rate(1, 10.0))
         assert turns.take_now()
         assert not turns.take_now()
-        waiting = asyncio.ensure_future(wait_turn(turns, "one"))
+        waiting = asyncio.ensure_future(turns.take("one"))
         await asyncio.sleep(1)
         turns.give_back()
         await waiting
         at = [loop.time()]
         left = turns.join("two")
         turns.leave("two", left)
-        await wait_turn(turns, "three")
+        await turns.take("three")
         return [*at, loop.time()]
 
     first, second = run_virtually(main())

@@ -17,7 +17,7 @@ from typing import Literal
 
 from holdfast.core.failure import Failure
 from holdfast.core.policy import BREAKER_REST_S_MAX, BREAKER_SHARE, BREAKER_WINDOW
-from holdfast.tools.pace import Line
+from holdfast.tools.pace import Gate
 
 State = Literal["closed", "open", "half_open"]
 
@@ -28,10 +28,11 @@ _FAILURES_MAX = round(BREAKER_WINDOW * BREAKER_SHARE)
 _JITTER = 0.1  # of the rest, so that several processes do not all try at the same moment
 
 
-class Breaker:
-    """A `Gate`: while it is closed, whoever comes goes through and holds nothing."""
+class Breaker(Gate):
+    """While it is closed, whoever comes goes through and holds nothing."""
 
     def __init__(self, failures: int, rest_s: float, dice: random.Random, changed: Callable[[], None]) -> None:
+        super().__init__()
         self.state: State = "closed"
         self.why = ""  # it is not closed
         self.probe_at = 0.0  # loop time
@@ -44,7 +45,6 @@ class Breaker:
         self._openings = 0  # since it was closed last
         self._probe: object | None = None  # the call that tries
         self._is_ill = False  # says its health check, which alone may say that it is well again
-        self._line = Line()
         self._timer: asyncio.TimerHandle | None = None
 
     # ---- the gate -----------------------------------------------------------------------------------------------
@@ -52,20 +52,15 @@ class Breaker:
     def take_now(self) -> bool:
         if self.state == "closed":
             return True
-        if self.state == "open" and not self._line and asyncio.get_running_loop().time() >= self.probe_at:
+        if self.state == "open" and not self._queue and asyncio.get_running_loop().time() >= self.probe_at:
             self._move("half_open")
             return True
         return False
 
-    def join(self, who: str) -> asyncio.Future[None]:
-        place = self._line.join(who)
+    def join(self, execution_id: str) -> asyncio.Future[None]:
+        place = super().join(execution_id)
         self._arm()
         return place
-
-    def leave(self, who: str, place: asyncio.Future[None]) -> None:
-        self._line.leave(who, place)
-        if place.done() and not place.cancelled():
-            self.give_back()
 
     def give_back(self) -> None:
         """Whoever was let through did not call: if that was the probe, the next one may be it."""
@@ -81,7 +76,7 @@ class Breaker:
     def is_at_rest(self) -> bool:
         """Nobody would notice if it were forgotten: whoever comes next is let through as it is."""
         if self.state == "open":
-            return not self._is_ill and not self._line and asyncio.get_running_loop().time() >= self.probe_at
+            return not self._is_ill and not self._queue and asyncio.get_running_loop().time() >= self.probe_at
         return self.state == "closed"
 
     # ---- calls --------------------------------------------------------------------------------------------------
@@ -159,7 +154,7 @@ class Breaker:
         self._probe = None
         self._disarm()
         self._move("closed")
-        while self._line.call_next():
+        while self._admit_next():
             pass
 
     def _move(self, state: State) -> None:
@@ -168,7 +163,7 @@ class Breaker:
 
     def _arm(self) -> None:
         """Somebody waits: let the first one through when the rest is over."""
-        if self._line and self.state == "open":
+        if self._queue and self.state == "open":
             self._disarm()
             self._timer = asyncio.get_running_loop().call_at(self.probe_at, self._rested)
 
@@ -179,7 +174,7 @@ class Breaker:
 
     def _rested(self) -> None:
         self._timer = None
-        if self.state == "open" and self._line.call_next():
+        if self.state == "open" and self._admit_next():
             self._move("half_open")
 
     def __repr__(self) -> str:

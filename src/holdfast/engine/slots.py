@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+
+from holdfast.tools.pace import Places
 
 
-class Slots:
-    """A fair counter: whoever asked first is served first."""
-
+class Slots(Places):
     def __init__(self, limit: int, parked_max: int) -> None:
-        self.limit = limit
+        super().__init__(limit)
         self.parked_max = parked_max
-        self.used = 0
         self.parked = 0
-        self._queue: deque[asyncio.Future[None]] = deque()
 
     @property
     def free(self) -> int:
         return max(0, self.limit - self.used - len(self._queue))
-
-    def take_now(self) -> bool:
-        """A place, if there is one that nobody queues for."""
-        if self.used < self.limit and not self._queue:
-            self.used += 1
-            return True
-        return False
-
-    async def acquire(self) -> None:
-        if self.take_now():
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(future)
-        try:
-            await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                self.release()  # it was served and cancelled in the same moment
-            raise
-
-    def release(self) -> None:
-        while self._queue:
-            future = self._queue.popleft()
-            if not future.done():
-                future.set_result(None)  # the place goes from hand to hand
-                return
-        self.used -= 1
 
 
 class Slot:
@@ -64,7 +34,7 @@ class Slot:
                 continue
             self._asking = asyncio.Event()
             try:
-                await self._slots.acquire()
+                await self._slots.take("")  # one queue: whoever asked first is served first
                 self.held = True
             finally:
                 self._asking.set()
@@ -88,7 +58,7 @@ class Slot:
         self._unpark()
         if self.held:
             self.held = False
-            self._slots.release()
+            self._slots.give_back()
 
     def _unpark(self) -> None:
         if self._parked:

@@ -21,7 +21,7 @@ from holdfast.core.resources import DEFAULTS, Usage
 from holdfast.tools import values
 from holdfast.tools.cut import NeverBegan
 from holdfast.tools.logbook import Logbook
-from holdfast.tools.pace import Gate, Turn, Turns, wait_turn
+from holdfast.tools.pace import Gate, Turn, Turns
 from holdfast.tools.together import Together
 
 
@@ -104,7 +104,7 @@ class Call:
         """Wait in a line of the tool's own, before it does anything in the world. A call that is cut there never began,
         and one whose breaker opened meanwhile is held back, unless it `has_begun` by then."""
         try:
-            await wait_turn(gate, self.execution_id)
+            await gate.take(self.execution_id)
         except asyncio.CancelledError:
             if has_begun:
                 raise

@@ -13,13 +13,14 @@ import contextlib
 import contextvars
 import queue
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal
 
 from holdfast.core.errors import ResourceShort
 from holdfast.tools.call import Call, running_call
 from holdfast.tools.cut import NeverBegan, StillRunning
+from holdfast.tools.pace import FairQueue
 
 THREADS_MAX = 64  # blocking calls at once; more would spend their time fighting for the interpreter
 FIRST_MAX = 16  # more of them, each for an execution that has none: it must not wait for a neighbour's slow calls
@@ -48,38 +49,6 @@ class _Job:
             self.loop.call_soon_threadsafe(_settle, self.future, result, error)
 
 
-class _Line:
-    """Who waits: each execution has its turn, and within one, whoever came first."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, deque[_Job]] = {}
-        self.length = 0
-
-    def __contains__(self, who: str) -> bool:
-        return who in self._waiting
-
-    def join(self, job: _Job) -> None:
-        self._waiting.setdefault(job.who, deque()).append(job)
-        self.length += 1
-
-    def leave(self, job: _Job) -> None:
-        others = self._waiting[job.who]
-        others.remove(job)
-        self.length -= 1
-        if not others:
-            del self._waiting[job.who]
-
-    def call_next(self) -> _Job | None:
-        for who, others in self._waiting.items():
-            job = others.popleft()
-            self.length -= 1
-            del self._waiting[who]
-            if others:
-                self._waiting[who] = others  # at the end: the other executions come first now
-            return job
-        return None
-
-
 class ThreadPool:
     def __init__(
         self,
@@ -94,8 +63,8 @@ class ThreadPool:
         self._left_behind_max = left_behind_max
         self._of_what = of_what
         self._lock = threading.Lock()
-        self._line = _Line()
-        self._called: queue.SimpleQueue[None] = queue.SimpleQueue()  # one for each that joined the line
+        self._queue: FairQueue[_Job] = FairQueue()
+        self._called: queue.SimpleQueue[None] = queue.SimpleQueue()  # one for each that joined the queue
         self._running: Counter[str] = Counter()  # calls that somebody waits for, by execution
         self._threads = 0  # of the pool; those of calls that were left behind are not among them
         self._working = 0  # of these
@@ -129,30 +98,30 @@ class ThreadPool:
             if self._lost >= self._threads_max:
                 raise self._used_up()
             self._outstanding += 1
-            idle = self._threads - self._working - self._line.length
+            idle = self._threads - self._working - len(self._queue)
             if idle <= 0 and self._threads >= self._threads_max and self._may_be_first(job):
                 self._take(job)
                 self._start_thread(job)
                 return
             if job.call is not None:
                 job.call.wait_begins(job.loop.time())
-            self._line.join(job)
+            self._queue.put(job.who, job)
             self._called.put(None)
             self._grow()
             if not self._threads:
-                self._line.leave(job)
+                self._queue.remove(job.who, job)
                 self._outstanding -= 1
                 raise ResourceShort("this process can start no more threads", without_effect=True)
 
     def _may_be_first(self, job: _Job) -> bool:
-        has_one = self._running[job.who] or job.who in self._line
+        has_one = self._running[job.who] or job.who in self._queue
         return not has_one and self._threads < self._threads_max + self._first_max
 
     def _leave(self, job: _Job) -> bool:
         """The caller does not wait any more; True if the job never began, and now never will."""
         with self._lock:
             if job.state == "waiting":
-                self._line.leave(job)
+                self._queue.remove(job.who, job)
                 job.state = "over"
                 self._outstanding -= 1
                 if job.call is not None:
@@ -174,7 +143,7 @@ class ThreadPool:
         self._lost += 1
         if self._lost >= self._threads_max:
             error = self._used_up()
-            while (waiting := self._line.call_next()) is not None:
+            while (waiting := self._queue.pop()) is not None:
                 waiting.state = "over"
                 self._outstanding -= 1
                 waiting.settle(None, error)
@@ -187,7 +156,7 @@ class ThreadPool:
         )
 
     def _grow(self) -> None:
-        if self._line.length > self._threads - self._working and self._threads < self._threads_max:
+        if len(self._queue) > self._threads - self._working and self._threads < self._threads_max:
             self._start_thread(None)
 
     def _start_thread(self, first: _Job | None) -> None:
@@ -200,7 +169,7 @@ class ThreadPool:
                 self._working -= 1
                 self._count_out(first)
                 first.state = "waiting"
-                self._line.join(first)
+                self._queue.put(first.who, first)
                 self._called.put(None)
 
     # ---- the threads' side --------------------------------------------------------------------------------------
@@ -225,7 +194,7 @@ class ThreadPool:
         while True:
             self._called.get()
             with self._lock:
-                job = self._line.call_next()
+                job = self._queue.pop()
                 if job is not None:  # else it was dropped
                     self._take(job)
                     return job
