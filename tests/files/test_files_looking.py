@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from files.kit import Desk
-from holdfast.core.errors import InvalidCall, Misconfigured
+from holdfast.core.errors import InvalidCall, Misconfigured, ToolError
+from holdfast.tools import regex_child
 from holdfast.tools.files import searching, tree
 from holdfast.tools.files.tree import Pattern
 
@@ -163,6 +164,15 @@ async def test_an_expression_that_never_ends_is_ended(desk: Desk, monkeypatch: p
     (desk.folder / "trap").write_text("a" * 60 + "!")
     with pytest.raises(InvalidCall, match=r"text: the expression '\(a\+\)\+\$' took longer than 0.5 s; simplify it"):
         await desk.do("search", text="(a+)+$", regex=True)
+
+
+async def test_a_search_whose_child_was_killed_fails_instead_of_finding_nothing(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dies.py").write_text("")
+    monkeypatch.setattr(regex_child, "__file__", str(tmp_path / "dies.py"))
+    with pytest.raises(ToolError, match=r"text: the process that searched for .* 'beta' ended before it had answered"):
+        await desk.do("search", text="beta", regex=True)
 
 
 @pytest.mark.parametrize(

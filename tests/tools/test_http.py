@@ -537,7 +537,7 @@ async def test_who_waits_for_a_connection_has_asked_nobody_and_is_held_back_when
         is_open: list[bool] = []
         held.gate = lambda: not is_open
         waiting = [asyncio.create_task(tool.invoke(arguments, call)) for call in (cut, held)]
-        await until(lambda: len(turns._line._waiting.get("execution", ())) == 2)
+        await until(lambda: len(turns._queue._items.get("execution", ())) == 2)
         waiting[0].cancel()
         with pytest.raises(NeverBegan):
             await waiting[0]

@@ -24,7 +24,7 @@ import holdfast
 from engine.kit import engine_at, plan, result, settled, until
 from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, SettingsInvalid, ToolError, Transient
 from holdfast.core.failure import describe
-from holdfast.tools import notify_filter, notify_matcher
+from holdfast.tools import notify_filter, regex_child
 from holdfast.tools.adapter import HERE
 from holdfast.tools.call import SILENT, Call, Silent
 from holdfast.tools.cut import NeverBegan
@@ -404,7 +404,7 @@ async def test_who_waits_for_the_rate_has_told_nobody(hooks: str) -> None:
     arguments = tool.validate({"to": "one", "text": "x"})
     await tool.invoke(arguments, Call("execution", "first", 1, "key", Path()))
     waiting = asyncio.create_task(tool.invoke(arguments, Call("execution", "second", 1, "key", Path())))
-    await until(lambda: bool(family._pacer._line))
+    await until(lambda: bool(family._pacer._queue))
     waiting.cancel()
     with pytest.raises(NeverBegan):
         await waiting
@@ -432,9 +432,9 @@ async def test_a_pattern_that_takes_for_ever_holds_nobody_up_and_nothing_is_sent
 async def test_a_message_whose_patterns_could_not_be_looked_for_is_not_sent(
     tmp_path: Path, hooks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for said in ("", 'print(\'{"setting": "mask", "pattern": "x"}\')', "print('{\"title\": \"cut o', end='')"):
-        (tmp_path / "dies.py").write_text(said)
-        monkeypatch.setattr(notify_matcher, "__file__", str(tmp_path / "dies.py"))
+    for said in ("", '{"request": 0}\n{"request": 1}\n', '{"request": 0}\n{"texts": ["cut o'):
+        (tmp_path / "dies.py").write_text(f"print({said!r}, end='')")
+        monkeypatch.setattr(regex_child, "__file__", str(tmp_path / "dies.py"))
         with pytest.raises(
             ToolError, match=r"the message is not sent: the process that looks for .* ended before"
         ) as died:

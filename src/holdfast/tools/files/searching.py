@@ -6,26 +6,24 @@ be unbounded in any direction: files, bytes, matches, line lengths and time all 
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import stat
-import sys
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 from holdfast.core.errors import InvalidCall, ToolError
-from holdfast.tools.files import matcher
 from holdfast.tools.files.grounds import shown
 from holdfast.tools.files.spot import Spot
 from holdfast.tools.files.tree import Entry, Tree
-from holdfast.tools.processes import spawn
+from holdfast.tools.regex import NoAnswer, Request, TooSlow, match
+from holdfast.tools.regex_child import lines_of
 
 SEARCH_S = 20.0  # for one search, whatever it looks for
 BATCH_BYTES = 8 * 1024 * 1024  # read at a time, and held in memory
 SEARCHED_BYTES_MAX = 512 * 1024 * 1024
 TEXT_CHARS_MAX = 1000  # of what is looked for
+SHOWN_CHARS_MAX = 300  # of a line that matches
 BINARY_LOOK_BYTES = 8192  # a NUL among the first bytes makes a file binary, as for git and grep
 
 
@@ -115,8 +113,7 @@ def search(reader: Reader, wanted: Wanted) -> Found:
     for batch in reader.batches():
         left = wanted._replace(matches_max=wanted.matches_max + 1 - len(matches))
         if wanted.regex:
-            # The keeper answers on any event loop; this thread has none, so it gets one.
-            matches += asyncio.run(_match_in_child(batch, left, give_up - time.monotonic()))
+            matches += _match_in_child(batch, left, give_up - time.monotonic())
         else:
             matches += _match_here(batch, left)
         if len(matches) > wanted.matches_max or time.monotonic() > give_up:
@@ -136,34 +133,35 @@ def _match_here(batch: Batch, wanted: Wanted) -> list[Match]:
     for path, content in batch:
         if not wanted.ignore_case and needle.encode() not in content:
             continue
-        for number, line in matcher.lines_of(content):
+        for number, line in lines_of(content.decode(errors="replace")):
             if needle in (line.casefold() if wanted.ignore_case else line):
-                found.append({"path": path, "line": number, "text": line[: matcher.SHOWN_CHARS_MAX]})
+                found.append(_found(path, number, line))
                 if len(found) >= wanted.matches_max:
                     return found
     return found
 
 
-async def _match_in_child(batch: Batch, wanted: Wanted, patience_s: float) -> list[Match]:
-    head = {"expression": wanted.text, "ignore_case": wanted.ignore_case, "matches_max": wanted.matches_max}
-    pieces = [json.dumps(head).encode() + b"\n"]
-    for path, content in batch:
-        pieces += [json.dumps({"path": path, "bytes": len(content)}).encode() + b"\n", content]
-    argv = [sys.executable, "-I", "-S", "-X", "utf8", matcher.__file__]
-    process = await spawn(argv, cwd="/", env={}, stdin=b"".join(pieces))
+def _match_in_child(batch: Batch, wanted: Wanted, patience_s: float) -> list[Match]:
+    texts = [content.decode(errors="replace") for _, content in batch]
+    request = Request(wanted.text, wanted.ignore_case, by_line=True, found_max=wanted.matches_max)
     try:
-        async with asyncio.timeout(max(0.0, patience_s)):
-            output = await process.stdout.read(-1)
-            await process.wait()
-    except TimeoutError:
+        outcome = match(texts, [request], patience_s=patience_s)
+    except TooSlow:
         raise InvalidCall(
             f"text: the expression {wanted.text!r} took longer than {SEARCH_S:g} s; "
             "simplify it (nested repetitions take for ever), or search fewer files"
         ) from None
-    finally:
-        process.close()
-    answers: list[Any] = [json.loads(line) for line in output.splitlines()]
-    for answer in answers:
-        if "error" in answer:
-            raise InvalidCall(f"text: {wanted.text!r} is not a regular expression: {answer['error']}")
-    return answers
+    except NoAnswer:
+        raise ToolError(
+            f"text: the process that searched for the expression {wanted.text!r} ended before it had answered; "
+            "simplify the expression, or try again",
+            without_effect=True,
+        ) from None
+    if outcome.error:
+        raise InvalidCall(f"text: {wanted.text!r} is not a regular expression: {outcome.error}")
+    lines = {index: dict(lines_of(texts[index])) for index, _ in outcome.found}
+    return [_found(batch[index][0], number, lines[index][number]) for index, number in outcome.found]
+
+
+def _found(path: str, number: int, line: str) -> Match:
+    return {"path": path, "line": number, "text": line[:SHOWN_CHARS_MAX]}
