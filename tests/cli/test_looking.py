@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from cli.workshop import Workshop, environment
-from holdfast.cli.families import FAMILIES, commands_of
+from holdfast.cli.families import FAMILIES, GROUPS, LINE_CHARS_MAX, commands_of
 
 COMMANDS = [
     "run", "resume", "retry", "fork", "list", "show", "events", "watch", "pause", "interrupt", "stop", "approve",
@@ -262,6 +262,36 @@ def test_every_command_explains_itself_with_an_example(command: str, capsys: pyt
     page = capsys.readouterr().out
     assert "Example:\n" in page
     assert f"holdfast {command}" in page.partition("Example:")[2]
+
+
+def test_help_shows_all_commands_in_groups_on_one_screen() -> None:
+    script = (
+        "import sys; from holdfast.cli.main import run; run(['--help'])\n"
+        "from holdfast.cli.families import FAMILIES\n"
+        "imported = [one for one in FAMILIES if f'holdfast.cli.{one}' in sys.modules]\n"
+        "sys.exit(f'imported {imported}' if imported else 0)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", script], env=environment(COLUMNS="80"), capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0, shown.stderr
+    lines = shown.stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    for group, commands in GROUPS.items():
+        assert re.search(rf"(^| ){group}( |$)", shown.stdout, re.MULTILINE)
+        for name, line in commands.items():
+            assert len(line) <= LINE_CHARS_MAX
+            assert re.search(rf"(^|  )  {name} +{re.escape(line)}(  |$)", shown.stdout, re.MULTILINE), name
+    listed = [name for commands in GROUPS.values() for name in commands]
+    assert sorted(listed) == sorted(
+        name for family in FAMILIES for name, command in commands_of(family).items() if not command.hidden
+    )
+    narrow = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", "--help"],
+        env=environment(COLUMNS="50"), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert all(f"\n  {name} " in narrow.stdout for name in listed)
 
 
 def test_help_and_version_come_without_heavy_imports(capsys: pytest.CaptureFixture[str]) -> None:

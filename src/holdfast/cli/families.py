@@ -1,14 +1,15 @@
 """Which family of commands is in which file, so that only the one that is called is imported.
 
-This table is all that is known before: names are enough to find a command, to suggest one and to refuse one. A test
-compares it with what the families register.
+These tables are all that is known before: they are enough to find a command, to suggest one, to refuse one, and for
+`holdfast --help`. A test compares them with what the families register.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from typing import Any
+from itertools import zip_longest
+from typing import Any, cast
 
 import typer
 import typer.core
@@ -37,6 +38,69 @@ FAMILIES = {
     "toolbox": ("tools",),
 }
 _HOME_OF = {name: family for family, names in FAMILIES.items() for name in names}
+
+LINE_CHARS_MAX = 25  # of what is said about a command, so that two columns fit into 80 characters
+# What `holdfast --help` shows. A command that stands in no group, such as `drive`, is not for people.
+GROUPS = {
+    "Run": {
+        "run": "Run a plan or a function",
+        "resume": "Go on with an execution",
+        "retry": "Run again what failed",
+        "fork": "Start anew from a step",
+        "worker": "Drive all that can run",
+    },
+    "Look": {
+        "list": "List executions",
+        "show": "Show steps and failures",
+        "watch": "Follow an execution live",
+        "events": "Print the journal of one",
+        "logs": "Print what tools said",
+        "history": "See who ran what and when",
+        "diff": "Compare two executions",
+    },
+    "Steer": {
+        "pause": "Pause at the next step",
+        "interrupt": "Cancel what runs now",
+        "stop": "End it for good",
+        "send": "Send an event to it",
+        "budget": "Show or raise its budget",
+        "rollback": "Undo what it changed",
+    },
+    "People": {
+        "inbox": "List what waits for you",
+        "approve": "Allow a step",
+        "deny": "Refuse a step",
+        "answer": "Answer a question",
+        "resolve": "Settle a step in doubt",
+    },
+    "Carry": {
+        "checkpoint": "Save it as files",
+        "export": "Write it into one file",
+        "import": "Read an exported file",
+    },
+    "Keep house": {
+        "prune": "Delete old executions",
+        "delete": "Delete one for ever",
+        "hold": "Let no engine drive it",
+        "backup": "Copy the store to a file",
+        "doctor": "Find what is wrong",
+    },
+    "Write": {
+        "init": "Make a small project",
+        "check": "Find mistakes in plans",
+        "graph": "Draw a plan",
+        "schema": "Print the schema of plans",
+        "tools": "List and try tools",
+    },
+    "Set up": {
+        "config": "Show every setting",
+        "service": "Keep a worker running",
+        "completion": "Complete words with Tab",
+        "demo": "Watch a crash and resume",
+    },
+}
+_NAME_CHARS = 11  # of the column of names
+_COLUMN_CHARS = 2 + _NAME_CHARS + LINE_CHARS_MAX + 2
 
 
 def commands_of(family: str) -> dict[str, Any]:
@@ -76,3 +140,14 @@ class Families(typer.core.TyperGroup):
     def __init__(self, **told: Any) -> None:
         super().__init__(**told)
         self.commands = _Commands()
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The commands first, in their groups, and then the options. No family is imported for it."""
+        columns: list[list[str]] = [[], []] if formatter.width >= 2 * _COLUMN_CHARS - 2 else [[]]
+        for group, lines in GROUPS.items():
+            column = min(columns, key=len)
+            column += [group, *(f"  {name:<{_NAME_CHARS}}{line}" for name, line in lines.items())]
+        formatter.write_paragraph()
+        for row in zip_longest(*columns, fillvalue=""):
+            formatter.write("".join(f"{cell:<{_COLUMN_CHARS}}" for cell in row).rstrip() + "\n")
+        typer.core.TyperCommand.format_options(cast(Any, self), ctx, formatter)

@@ -28,8 +28,8 @@ SHARED = ("--store", "--folder", "-C", "--profile")
 app = typer.Typer(
     name="holdfast",
     cls=Families,
-    help="Run tasks durably: every step is journaled, and a killed task goes on where it was.\n\n"
-    "\b\nExample:\n  holdfast run report.yaml -i topic=tides\n  holdfast list\n  holdfast show @last",
+    help="\b\nRun tasks durably: each step is journaled; a killed task goes on where it was.\n"
+    "Begin: holdfast run report.yaml -i topic=tides  More: holdfast COMMAND --help",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -48,17 +48,22 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def shared(
     context: typer.Context,
-    store: Annotated[
-        str | None, typer.Option(help="The journal's file or postgresql:// address; also HOLDFAST_STORE.")
-    ] = None,
+    store: Annotated[str | None, typer.Option(help="Journal file or postgresql:// address (HOLDFAST_STORE).")] = None,
     folder: Annotated[
-        str | None, typer.Option("--folder", "-C", envvar="HOLDFAST_FOLDER", help="Work as if started in this folder.")
+        str | None,
+        typer.Option(
+            "--folder",
+            "-C",
+            envvar="HOLDFAST_FOLDER",
+            show_envvar=False,
+            help="Work as if started in this folder (HOLDFAST_FOLDER).",
+        ),
     ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="A profile of the settings file; also HOLDFAST_PROFILE.",
+            help="A profile of the settings file (HOLDFAST_PROFILE).",
             autocompletion=candidates.profiles,
         ),
     ] = None,
