@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 
+import holdfast
 from cli.workshop import Workshop, wait_until
+from holdfast.cli.working import is_done
 
 
 def orphan(shop: Workshop, plan: str, until: str) -> str:
@@ -35,6 +38,14 @@ def test_the_same_in_words(shop: Workshop) -> None:
     assert taken.endswith(f"took up gate ({identity})")
     assert let_go.endswith(f"completed: gate ({identity})")
     assert ended.endswith("everything is let go of")
+
+
+async def test_a_worker_is_not_done_while_it_takes_something_up(tmp_path: Path) -> None:
+    async with holdfast.Engine(tmp_path / "journal.db") as engine:
+        assert await is_done(engine, "idle")
+        with engine.services.in_hand("taken"):
+            assert not await is_done(engine, "idle")
+            assert not await is_done(engine, "rested")
 
 
 def nap(shop: Workshop, length: str) -> None:

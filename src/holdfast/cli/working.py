@@ -113,8 +113,8 @@ async def is_done(engine: Engine, until: Until) -> bool:
     """Nothing is due, and what runs here waits: for anything ("rested"), or for a person alone ("idle")."""
     from holdfast.cli.drive import is_at_rest
 
-    if await engine.due(engine.services.clock.now_us(), 1):
-        return False
+    if await engine.due(engine.services.clock.now_us(), 1) or engine.services.has_in_hand():
+        return False  # what is being taken up is neither due any more nor driven yet
     heads = [await engine.get(execution_id).head() for execution_id in engine.driven()]
     if until == "rested":
         return all(head.status not in ("queued", "running") for head in heads)

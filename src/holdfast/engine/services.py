@@ -228,6 +228,9 @@ class Services:
         finally:
             self._in_hand.remove(execution_id)
 
+    def has_in_hand(self) -> bool:
+        return bool(self._in_hand)
+
     def is_in_hand(self, execution_id: str) -> bool:
         return execution_id in self._in_hand
 
