@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, names, plan, quiet, result, seen, settled, step, step_of
 from holdfast.core import events as ev
+from holdfast.core.differences import Difference
 from holdfast.core.errors import BundleInvalid, ImportMismatch, NotFound, ResumeMismatch, StoreCorrupted
 from holdfast.engine import carrying, gathering, ownership
 from holdfast.journal.bundle import Bundle, open_rows
@@ -201,7 +202,7 @@ async def test_before_1_0_the_second_number_of_the_version_counts_too(
     async with engine_at(tmp_path) as engine:
         engine.services.version = ours
         found = (await engine.restore(data, force=True)).differences
-        assert (f"it was started by Holdfast {theirs}, this is Holdfast {ours}" in found) == differ
+        assert (Difference(code="engine_changed", was=theirs, now=ours) in found) == differ
 
 
 async def test_another_folder_can_be_accepted_by_itself_and_nothing_else_with_it(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ async def test_another_folder_can_be_accepted_by_itself_and_nothing_else_with_it
     async with engine_at(there) as engine:
         with pytest.raises(ImportMismatch) as refused:
             await engine.restore(data, other_folder=True)
-        assert refused.value.differences == ["its tool echo is not here"]
+        assert refused.value.differences == [Difference(code="tool_missing", name="echo")]
     async with engine_at(there, echo) as engine:
         with pytest.raises(ImportMismatch, match="or import it with --other-folder"):
             await engine.restore(data)
@@ -220,7 +221,7 @@ async def test_another_folder_can_be_accepted_by_itself_and_nothing_else_with_it
     async with engine_at(there) as engine:
         with pytest.raises(ResumeMismatch) as left:
             await engine.resume(identity, other_folder=True)
-        assert left.value.differences == ["its tool echo is not here"]
+        assert left.value.differences == [Difference(code="tool_missing", name="echo")]
     async with engine_at(there, echo) as engine:
         await engine.resume(identity, other_folder=True)
         await engine.get(identity).send("go", 1)

@@ -234,7 +234,7 @@ def import_(
 
 def _as_data(restored: Restored) -> dict[str, object]:
     held = restored.outcome != "unchanged" and not is_over(restored)
-    return {**restored._asdict(), "held": held, "differences": list(restored.differences)}
+    return {**restored._asdict(), "held": held, "differences": [str(one) for one in restored.differences]}
 
 
 def _in_words(restored: Restored) -> str:
@@ -254,11 +254,11 @@ def _in_words(restored: Restored) -> str:
 
 def _accepted(restored: Restored) -> str:
     """The option that accepts the same once more."""
-    from holdfast.engine.compat import is_of_folder
+    from holdfast.engine.compat import only_of_folder
 
     if not restored.differences:
         return ""
-    return " --other-folder" if all(map(is_of_folder, restored.differences)) else " --force"
+    return " --other-folder" if only_of_folder(restored.differences) else " --force"
 
 
 def is_over(restored: Restored) -> bool:

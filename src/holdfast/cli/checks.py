@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec import Raw
 
 from holdfast.cli import place
+from holdfast.core.differences import Difference
 from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
 from holdfast.core.events import Blob, TaskCreated
 from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine.compat import change_of_tool
+from holdfast.engine.compat import tool_differences
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.codec import decode, verify
 from holdfast.journal.liveness import Liveness, LockFiles
@@ -228,20 +229,13 @@ def _is_due(head: Head) -> bool:
 
 def _tools(head: Head, created: TaskCreated, registry: Registry) -> list[Finding]:
     """What an unfinished execution was planned with and cannot find here."""
-    missing = [f"its tool {name} is not here" for name in created.tools if name not in registry.names()]
-    changed = [
-        f"its tool {name} {change}"
-        for name, digest in created.tools.items()
-        if name in registry.names()
-        and digest
-        and (change := change_of_tool(digest, registry.get(name).signature_digest))
-    ]
+    found = tool_differences(created, registry)
     if created.program.kind == "function" and created.program.name not in registry.function_names():
-        missing.append(f"its function {created.program.name} is not here")
+        found.append(Difference(code="function_missing", name=created.program.name))
     todo = f"Put it back in `modules`, or go on regardless: holdfast resume {head.id} --force"
     return [
         Finding(
             "warning", "program", f"execution {head.id}: {what}", "It cannot go on as it was started", todo, head.id
         )
-        for what in [*missing, *changed]
+        for what in found
     ]

@@ -39,6 +39,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from holdfast.core.differences import Difference
     from holdfast.core.failure import Category, Failure
 
 
@@ -102,7 +103,7 @@ class ResumeMismatch(UsageError):
     """The world changed since this execution was recorded."""
 
     def __init__(
-        self, differences: Sequence[str], home: str = "", *, imported: bool = False, only_folder: bool = False
+        self, differences: Sequence[Difference], home: str = "", *, imported: bool = False, only_folder: bool = False
     ) -> None:
         """`home`: the folder it was started in, if that is another one, still there, and no other copy's."""
         self.differences = list(differences)
@@ -118,7 +119,7 @@ class ResumeMismatch(UsageError):
 class ImportMismatch(UsageError):
     """The world is another one than the execution was recorded in."""
 
-    def __init__(self, differences: Sequence[str], *, only_folder: bool = False) -> None:
+    def __init__(self, differences: Sequence[Difference], *, only_folder: bool = False) -> None:
         """`only_folder`: nothing else is another one, and that can be accepted by itself."""
         self.differences = list(differences)
         lines = ["this execution was recorded under other circumstances:", *(f"  {line}" for line in differences)]

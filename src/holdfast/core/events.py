@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.core.budget import Budget
+from holdfast.core.differences import Difference
 from holdfast.core.failure import Failure
 from holdfast.core.policy import Checkpoints, Concurrency, Effect
 from holdfast.core.resources import Resources, Usage
@@ -170,7 +171,8 @@ class TaskResumed(Event, frozen=True, gc=False, tag="task:resumed"):
 
     by: str = ""
     why: str = ""
-    forced: tuple[str, ...] = ()
+    accepted: tuple[Difference, ...] = ()  # what has changed since it was recorded, and is to be no obstacle
+    forced: tuple[str, ...] = ()  # the same as texts, in journals from before there were codes
 
 
 class TaskInterrupted(Event, frozen=True, gc=False, tag="task:interrupted"):

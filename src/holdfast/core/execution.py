@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
 from holdfast.core.budget import Spend
+from holdfast.core.differences import Difference
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.failure import Category, Failure
 from holdfast.core.lifecycle import ENDS, NEW, STEP_ENDS, StepStatus
@@ -140,7 +141,8 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     spend: Spend = msgspec.field(default_factory=Spend)
     recoveries: int = 0
     is_shaky: bool = False  # its driver died, and no step has come to an end since
-    accepted: tuple[str, ...] = ()  # differences a person resumed it in spite of
+    accepted_differences: tuple[Difference, ...] = ()  # a person resumed it in spite of them
+    accepted: tuple[str, ...] = ()  # the same as texts, in journals from before there were codes
     checkpoint: ev.CheckpointSaved | None = None  # the newest one that was saved
     snapshot_seq: int = 0  # where its newest snapshot stands; the only thing here that no event says
 

@@ -144,6 +144,7 @@ def _pause_expiring(state: Execution, event: ev.TaskPauseExpiring) -> None:
 def _resumed(state: Execution, event: ev.TaskResumed) -> None:
     state.by, state.why = event.by, event.why
     state.accepted = (*state.accepted, *event.forced)
+    state.accepted_differences = (*state.accepted_differences, *event.accepted)
 
 
 def _interrupted(state: Execution, event: ev.TaskInterrupted) -> None:
