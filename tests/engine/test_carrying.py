@@ -14,6 +14,7 @@ from engine.kit import HURRY, Gate, Script, echo, engine_at, names, plan, quiet,
 from holdfast.core import events as ev
 from holdfast.core.differences import Difference
 from holdfast.core.errors import BundleInvalid, ImportMismatch, NotFound, ResumeMismatch, StoreCorrupted
+from holdfast.core.held import IMPORTED
 from holdfast.engine import carrying, gathering, ownership
 from holdfast.journal.bundle import Bundle, open_rows
 from holdfast.journal.bundle_read import read
@@ -115,7 +116,7 @@ async def test_nobody_drives_what_was_imported_until_a_person_resumes(tmp_path: 
         carried, other = engine.get(run.id), await engine.start(plan(step("a", "gate")))
         assert await result(other) == 5  # the engine has looked around since
         head = await carried.head()
-        assert (head.status, head.held, head.driver) == ("running", carrying.HELD, "")
+        assert (head.status, head.held, head.driver) == ("running", IMPORTED, "")
         with pytest.raises(ResumeMismatch):
             await carried.resume()
         assert (await carried.head()).held
@@ -475,7 +476,7 @@ async def test_a_parent_takes_its_children_along_and_goes_on_with_them(tmp_path:
     async with engine_at(there, script.tool) as engine:
         restored = await engine.restore(data, force=True)
         assert restored.executions == 2
-        assert {head.held for head in await engine.list()} == {carrying.HELD}
+        assert {head.held for head in await engine.list()} == {IMPORTED}
         await engine.resume(run.id, force=True)
         assert {head.held for head in await engine.list()} == {""}
         await engine.get(child).send("go", 9)

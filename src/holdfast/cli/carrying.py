@@ -146,13 +146,14 @@ def export(  # noqa: PLR0917 -- one parameter per option
 @asynccontextmanager
 async def _kept_still(engine: Engine, execution_id: str, hold: bool) -> AsyncGenerator[None]:
     """Held from before it is read, so that the file is how the original stays; unless no file comes of it."""
-    from holdfast.engine.carrying import EXPORTED
+    from holdfast.core.held import EXPORTED
+    from holdfast.engine.holding import hold as keep_from_driving
     from holdfast.engine.holding import let_go
 
     head = await engine.get(execution_id).head()
     holds = hold and not head.ended_at and not head.held
     if holds:
-        for why in (await engine.hold([execution_id], EXPORTED)).values():
+        for why in (await keep_from_driving(engine.services.store, engine.is_dead, [execution_id], EXPORTED)).values():
             raise Refused(f"execution {execution_id} was not exported, because it cannot be held: {why}")
     try:
         yield

@@ -19,6 +19,7 @@ from holdfast.core.differences import Difference
 from holdfast.core.errors import BundleInvalid, ImportMismatch, Refused, UsageError
 from holdfast.core.execution import Execution
 from holdfast.core.forms import check_schema
+from holdfast.core.held import IMPORTED
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.catching_up import Additions, Gap, catch_up, compare, has_news
 from holdfast.engine.compat import differences, only_of_folder, unaccepted
@@ -33,10 +34,6 @@ from holdfast.journal.bundle_read import read
 from holdfast.journal.codec import decode
 from holdfast.journal.log import head_of, read_state
 from holdfast.journal.store import NewExecution, Store
-
-HELD = "it was imported, and the original may still run elsewhere"
-EXPORTED = "it was exported, and goes on elsewhere"
-
 
 # ---- bringing back -----------------------------------------------------------------------------------------------
 
@@ -118,7 +115,7 @@ async def restore(
     check_accepted(found, force=force, other_folder=other_folder)
     if gap is not None:
         creates = await asyncio.to_thread(_news, bundle, gap.missing)
-        await catch_up(services, bundle, gap, Additions(creates, _unheard(bundle, gap)), is_dead, HELD)
+        await catch_up(services, bundle, gap, Additions(creates, _unheard(bundle, gap)), is_dead, IMPORTED)
         return Restored(state.id, "continued", state.status, len(bundle.executions), tuple(found), gap.events)
     new, *others = await asyncio.to_thread(_news, bundle, bundle.executions)
     new.family = tuple(others)
@@ -162,7 +159,7 @@ def _news(bundle: Bundle, executions: Sequence[Carried]) -> list[NewExecution]:
 
 def _new(bundle: Bundle, carried: Carried) -> NewExecution:
     head = head_of(carried.state, carried.rows[-1].digest)
-    head.held = "" if carried.state.is_ended else HELD
+    head.held = "" if carried.state.is_ended else IMPORTED
     if has_news(carried):
         head.wake_at = 0
     posts = (*_untold_ends(bundle, carried.state), *_stop_on_its_way(bundle, carried.state))

@@ -27,6 +27,7 @@ from holdfast.core.errors import (
     ResumeMismatch,
     StoreCorrupted,
 )
+from holdfast.core.held import by_person, is_imported
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import carrying, gathering, inbox
 from holdfast.engine.carrying import Restored, differences_below
@@ -290,8 +291,8 @@ class Engine:
             found = differences(state, self.services)
             if left := unaccepted(found, force=force, other_folder=other_folder):
                 head = await self.services.store.head(execution_id)
-                home = home_elsewhere(state, self.services) if head.held != carrying.HELD else ""
-                imported = head.held == carrying.HELD
+                imported = is_imported(head.held)
+                home = "" if imported else home_elsewhere(state, self.services)
                 raise ResumeMismatch(left, home, imported=imported, only_folder=only_of_folder(left))
             if force or other_folder:
                 found += await differences_below(self.services, state)
@@ -400,7 +401,7 @@ class Engine:
 
     async def hold(self, execution_ids: Sequence[str], why: str) -> dict[str, str]:
         """Nobody drives them, or their children, before a person resumes them. Who is left as it was, and why."""
-        return await hold(self.services.store, self._liveness.is_dead, execution_ids, why)
+        return await hold(self.services.store, self._liveness.is_dead, execution_ids, by_person(why))
 
     async def delete(
         self, execution_ids: Sequence[str], *, force: bool = False, rehearse: bool = False

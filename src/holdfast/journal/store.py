@@ -52,7 +52,7 @@ class Head(msgspec.Struct, kw_only=True, gc=False):
     epoch: int = 0
     driver: str = ""
     quarantined: str = ""
-    held: str = ""  # why nobody may drive it before a person says so: it was imported, or restored from a backup
+    held: str = ""  # why nobody may drive it before a person says so: a code of core/held.py, or a person's words
     forked_from: str = ""  # the execution it was made from
 
 
