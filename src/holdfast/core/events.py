@@ -17,6 +17,7 @@ from holdfast.core.differences import Difference
 from holdfast.core.failure import Failure
 from holdfast.core.policy import Checkpoints, Concurrency, Effect
 from holdfast.core.resources import Resources, Usage
+from holdfast.core.skips import SkipCode
 
 SCHEMA_VERSION = 1
 
@@ -279,6 +280,7 @@ class StepSkipped(Event, frozen=True, gc=False, tag="step:skipped"):
     path: str
     reason: str
     by: str = ""
+    code: SkipCode = ""  # what was the reason, for programs; "" in journals from before there were codes
 
 
 class StepInterrupted(Event, frozen=True, gc=False, tag="step:interrupted"):

@@ -19,6 +19,7 @@ from holdfast.core.failure import Category, Failure
 from holdfast.core.lifecycle import ENDS, NEW, STEP_ENDS, StepStatus
 from holdfast.core.policy import Effect
 from holdfast.core.resources import Usage
+from holdfast.core.skips import SkipCode
 
 ATTEMPTS_KEPT = 20  # of each step, for people to look at; the events hold all of them
 
@@ -51,6 +52,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     failure: Failure | None = None
     critical: bool = True
     reason: str = ""  # why it was skipped, is in doubt, or what it waits for
+    skip_code: SkipCode = ""
     name: str = ""  # the event it waits for
     due_at: int | None = None
     request_id: str = ""

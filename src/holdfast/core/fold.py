@@ -27,6 +27,7 @@ from holdfast.core.execution import (
 from holdfast.core.failure import Failure
 from holdfast.core.lifecycle import STEP_MOVES, TASK_MOVES
 from holdfast.core.resources import Usage
+from holdfast.core.skips import code_of
 
 
 def apply(state: Execution, event: ev.Event, seq: int) -> None:
@@ -281,6 +282,7 @@ def _step_skipped(state: Execution, event: ev.StepSkipped) -> None:
     if state.spend.reserved:
         fold_budget.settled(state, event)
     step.reason = event.reason
+    step.skip_code = code_of(event.code, event.reason)
     step.by = event.by
     _end_step(state, step, event.at)
 
