@@ -102,7 +102,7 @@ def open_store(settings: Settings) -> SqliteStore | PostgresStore:
         return place.open_store(settings)
     path = Path(settings.store)
     if path.is_dir():
-        raise StoreUnavailable(f"{path} is a folder; name a file with --store")
+        raise StoreUnavailable(f"{path} is a folder", todo="name a file with --store")
     try:
         with path.open("r+b"):
             pass
@@ -117,14 +117,12 @@ def store_trouble(error: HoldfastError) -> Finding:
             return Finding("problem", "schema", str(error), "This Holdfast leaves the file alone", "Upgrade Holdfast")
         case StoreCorrupted():
             meaning = "Its bytes are not what was written"
-            damage = str(error).partition("; ")[0]  # what follows is advice to ask the doctor
             todo = "Copy the file away, then restore a backup or start with a new store"
-            return Finding("problem", "damaged store", damage, meaning, todo)
+            return Finding("problem", "damaged store", error.what, meaning, todo)
         case _:
             meaning = "Nothing can be recorded, so nothing is started"
-            what, _, advice = str(error).partition("; ") if is_postgres(str(error)) else (str(error), "", "")
-            todo = f"{advice[:1].upper()}{advice[1:]}" or "Make the file and its folder writable"
-            return Finding("problem", "store", what, meaning, todo)
+            todo = f"{error.todo[:1].upper()}{error.todo[1:]}" or "Make the file and its folder writable"
+            return Finding("problem", "store", error.what, meaning, todo)
 
 
 # ---- executions ----------------------------------------------------------------------------------------------------

@@ -48,10 +48,18 @@ class Suspended(BaseException):
 
 
 class HoldfastError(Exception):
-    """Something went wrong in Holdfast."""
+    """Something went wrong in Holdfast.
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message or (type(self).__doc__ or "").strip())
+    `what` happened and what is to be done about it, `todo`, may be given apart; as a text they are one sentence.
+    """
+
+    what: str = ""
+    todo: str = ""
+
+    def __init__(self, message: str = "", *, todo: str = "") -> None:
+        self.what = message or (type(self).__doc__ or "").strip()
+        self.todo = todo
+        super().__init__(f"{self.what}; {todo}" if todo else self.what)
 
 
 class UsageError(HoldfastError):
@@ -66,6 +74,20 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" if self.place else self.message
+
+
+class Trouble(NamedTuple):
+    """What is wrong or missing, and what to do about it; as a text both in one sentence."""
+
+    what: str
+    todo: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.todo}" if self.todo else self.what
+
+    @staticmethod
+    def of(error: HoldfastError) -> Trouble:
+        return Trouble(error.what or str(error), error.todo)
 
 
 class PlanInvalid(UsageError):
@@ -186,12 +208,17 @@ class ToolError(HoldfastError):
     without_effect: bool = False
 
     def __init__(
-        self, message: str = "", *, without_effect: bool | None = None, retry_after_s: float | None = None
+        self,
+        message: str = "",
+        *,
+        without_effect: bool | None = None,
+        retry_after_s: float | None = None,
+        todo: str = "",
     ) -> None:
         if without_effect is not None:
             self.without_effect = without_effect
         self.retry_after_s = retry_after_s
-        super().__init__(message)
+        super().__init__(message, todo=todo)
 
 
 class Transient(ToolError):

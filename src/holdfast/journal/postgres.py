@@ -134,7 +134,8 @@ class PostgresStore:
                     return unseen.result
         raise StoreUnavailable(
             f"the connection to {self.address.shown} was lost {TRIES} times while a transaction was being committed; "
-            "nothing was written; look into the server's log"
+            "nothing was written",
+            todo="look into the server's log",
         )
 
     async def _try(self, work: Work[T]) -> T:
@@ -185,7 +186,8 @@ class PostgresStore:
         if status not in ("committed", "aborted"):
             raise StoreUnavailable(
                 f"the connection to {self.address.shown} was lost while a transaction was being committed: it may "
-                "or may not have been written; look before you repeat it, an engine reads its journal again"
+                "or may not have been written",
+                todo="look before you repeat it, an engine reads its journal again",
             ) from unseen
         return status == "committed"
 

@@ -24,7 +24,15 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.core.durations import parse_duration
-from holdfast.core.errors import InputInvalid, InvalidCall, Misconfigured, SettingsInvalid, ToolError, Transient
+from holdfast.core.errors import (
+    InputInvalid,
+    InvalidCall,
+    Misconfigured,
+    SettingsInvalid,
+    ToolError,
+    Transient,
+    Trouble,
+)
 from holdfast.core.policy import Breaker
 from holdfast.core.suggest import did_you_mean
 from holdfast.tools.adapter import Adapter, Place
@@ -42,7 +50,7 @@ from holdfast.tools.tool import Tool, tool
 TEXT_CHARS_MAX = 100_000
 TITLE_CHARS_MAX = 500
 CHANNELS_MAX = 20  # of one message
-NEEDS_EXTRA = "notify.send needs the extra notify of Holdfast; install it: pip install 'holdfast[notify]'"
+NEEDS_EXTRA = Trouble("notify.send needs the extra notify of Holdfast", "install it: pip install 'holdfast[notify]'")
 Format = Literal["text", "markdown", "html"]
 _OWN_SERVERS = frozenset({"json", "xml", "form", "mailto"})
 _Telling = Callable[[], Awaitable[None]]
@@ -120,20 +128,20 @@ class Notify(Adapter):
             elif person:
                 self._filter.check_recipient(person)
 
-    def missing(self, tool: str) -> Sequence[str]:
+    def missing(self, tool: str) -> Sequence[Trouble]:
         return () if importlib.util.find_spec("apprise") else (NEEDS_EXTRA,)
 
-    def troubles(self) -> Sequence[str]:
+    def troubles(self) -> Sequence[Trouble]:
         if not self.config.channels:
             return ()
         if lacks := self.missing(""):
             return lacks
-        found: list[str] = []
+        found: list[Trouble] = []
         for name in self.config.channels:
             try:
                 _service(_apprise(), name, self._address(name))
             except Misconfigured as error:
-                found.append(str(error))
+                found.append(Trouble.of(error))
         return found
 
     async def health(self) -> None:
@@ -177,7 +185,7 @@ class Notify(Adapter):
             variable = address.removeprefix("env:")
             address = os.environ.get(variable, "")
             if not address:
-                raise Misconfigured(f'the channel "{name}" needs the environment variable {variable}; set it')
+                raise Misconfigured(f'the channel "{name}" needs the environment variable {variable}', todo="set it")
         cover_address(name, address)
         if person:
             if not address.startswith(("mailto://", "mailtos://")):
@@ -216,9 +224,9 @@ def _service(apprise: Any, channel: str, address: str) -> Any:
     asset = apprise.AppriseAsset(app_id="Holdfast", app_desc="Holdfast", http_redirects=False)
     service: Any = apprise.Apprise(asset=asset)
     if not service.add(address):
-        raise Misconfigured(f'the address of the channel "{channel}" makes no sense to apprise; correct it')
+        raise Misconfigured(f'the address of the channel "{channel}" makes no sense to apprise', todo="correct it")
     if len(service.services) != 1:
-        raise Misconfigured(f'the channel "{channel}" has more than one address; make each of them a channel')
+        raise Misconfigured(f'the channel "{channel}" has more than one address', todo="make each of them a channel")
     return service
 
 
@@ -278,5 +286,5 @@ def _apprise() -> Any:
             apprise: Any = importlib.import_module("apprise")
             apprise.Apprise.instantiate("json://localhost")  # which makes it read all of them
     except ImportError as error:
-        raise Misconfigured(NEEDS_EXTRA) from error
+        raise Misconfigured(NEEDS_EXTRA.what, todo=NEEDS_EXTRA.todo) from error
     return apprise
