@@ -165,7 +165,7 @@ async def _execution(store: Store, head: Head, registry: Registry, liveness: Liv
         state = await verify_execution(store, head)
     except StoreCorrupted as error:
         await store.quarantine(head.id, head.quarantined or str(error))
-        what = str(error) if head.id in str(error) else f"execution {head.id}: {error}"
+        what = str(error) if error.execution_id else f"execution {head.id}: {error}"
         meaning = "It was set aside: nobody drives it, the others go on"
         todo = f"Restore a backup, then holdfast doctor --release {head.id}; or start it anew"
         return [Finding("problem", "damaged execution", what, meaning, todo, head.id)]

@@ -187,9 +187,7 @@ def _resume(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     if state.is_ended:
         return _ended(state)
     held = state.status == "queued" and state.facts().hold
-    resumed = ev.TaskResumed(
-        at=at, by=by, why=arguments.why, accepted=arguments.accepted, forced=arguments.forced
-    )
+    resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, accepted=arguments.accepted, forced=arguments.forced)
     if state.status in ("paused", "interrupted") or held:
         return _applied("resumed", resumed, ev.TaskStarted(at=at, because="resumed"))
     if arguments.accepted or arguments.forced:

@@ -4,6 +4,8 @@ A `Difference` is data. A sentence is made from it when a person is told, and on
 execution that was resumed before.
 """
 
+# old sentences: those of our own that are in journals
+
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable

@@ -71,6 +71,8 @@ class Problem(NamedTuple):
 
     place: str
     message: str
+    line: int | None = None  # in its file, where only the parser knows it
+    missing_tool: str = ""  # the name of a tool that is not there
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" if self.place else self.message
@@ -103,6 +105,10 @@ class PlanInvalid(UsageError):
 
 class InputInvalid(UsageError):
     """A value has the wrong type."""
+
+    def __init__(self, message: str = "", *, problems: Sequence[Problem] = ()) -> None:
+        self.problems = list(problems)
+        super().__init__(message)
 
 
 class SettingsInvalid(UsageError):
@@ -152,6 +158,10 @@ class ImportMismatch(UsageError):
 class Divergence(UsageError):
     """The function asked for another step than the one recorded under this path."""
 
+    def __init__(self, message: str = "", *, path: str = "", recorded: str = "", attempted: str = "") -> None:
+        self.path, self.recorded, self.attempted = path, recorded, attempted
+        super().__init__(message)
+
 
 class JournalError(HoldfastError):
     """The journal cannot be read or written."""
@@ -163,6 +173,11 @@ class StoreUnavailable(JournalError):
 
 class StoreCorrupted(JournalError):
     """Stored bytes do not match their digests."""
+
+    def __init__(self, message: str = "", *, todo: str = "", execution_id: str = "") -> None:
+        """`execution_id` is the one that the message names, if it names one."""
+        self.execution_id = execution_id
+        super().__init__(message, todo=todo)
 
 
 class SchemaTooNew(JournalError):

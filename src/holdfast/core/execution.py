@@ -155,7 +155,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     def facts(self) -> ev.TaskCreated:
         """What was handed in; every execution that exists has it."""
         if self.created is None:
-            raise StoreCorrupted(f"execution {self.id} has no task:created event")
+            raise StoreCorrupted(f"execution {self.id} has no task:created event", execution_id=self.id)
         return self.created
 
     def open_requests(self) -> Iterator[Asked]:

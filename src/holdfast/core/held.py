@@ -3,6 +3,8 @@
 A person's own words are stored as they are. Everything that begins with `holdfast:` is a code, with its data behind it.
 """
 
+# old sentences: those of our own that are in journals
+
 from __future__ import annotations
 
 _OURS = "holdfast:"

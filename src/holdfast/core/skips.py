@@ -1,5 +1,7 @@
 """Why a step was skipped: the code that is journaled and decided by, and the sentence beside it, for people."""
 
+# old sentences: those of our own that are in journals
+
 from __future__ import annotations
 
 from typing import Literal, NamedTuple

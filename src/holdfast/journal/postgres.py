@@ -5,6 +5,8 @@ for what others wrote, one renews leases. What a transaction writes is in postgr
 postgres_rows.py, who is alive in postgres_leases.py. Nothing is opened before the first call.
 """
 
+# sentences of others: Postgres, for the status of a transaction
+
 from __future__ import annotations
 
 import asyncio
@@ -258,7 +260,7 @@ class PostgresStore:
         if not found:
             raise NotFound(f"there is no execution {execution_id} in {self.address.shown}")
         if found[0].trouble:
-            raise StoreCorrupted(f"execution {execution_id} is damaged: {found[0].trouble}")
+            raise StoreCorrupted(f"execution {execution_id} is damaged: {found[0].trouble}", execution_id=execution_id)
         return found[0].head
 
     async def heads(self, query: Query) -> list[Head]:

@@ -4,6 +4,8 @@ Owns connecting, one user at a time, and turning the driver's errors into ours. 
 two processes that talk on one socket would spoil each other's transactions.
 """
 
+# sentences of others: libpq
+
 from __future__ import annotations
 
 import asyncio

@@ -198,7 +198,7 @@ class Stored(NamedTuple):
 
 
 ANSWERS_KEPT_US = 24 * 3600 * 1_000_000  # after an execution's end, its commands and their answers are kept for a day
-TOO_LATE = "the execution has ended"  # the answer to what another execution says to one that is over
+TOO_LATE = "too_late"  # a code, not a sentence: the answer to what another execution says to one that is over
 PENDING_PAGE = 1000  # commands returned at once when no executions are named
 
 

@@ -123,7 +123,7 @@ class Notify(Adapter):
         _check(channels, known.get("title", ""), known.get("text", "later"))
         for channel in channels if "to" in known else ():
             name, _, person = channel.partition(":")
-            if not self._known(name).startswith("env:"):
+            if not self._known(name, "to").startswith("env:"):
                 self._address(channel)
             elif person:
                 self._filter.check_recipient(person)
@@ -170,17 +170,18 @@ class Notify(Adapter):
         """Raise if there is no such channel."""
         self._known(channel.partition(":")[0])
 
-    def _known(self, name: str) -> str:
+    def _known(self, name: str, argument: str = "") -> str:
         known = self.config.channels
         if name not in known:
             there = did_you_mean(name, known) or (f"; there are: {', '.join(known)}" if known else "; there are none")
-            raise Misconfigured(f'to: no channel called "{name}" in [tools.notify]{there}')
+            where = f"{argument}: " if argument else ""
+            raise Misconfigured(f'{where}no channel called "{name}" in [tools.notify]{there}')
         return known[name]
 
     def _address(self, channel: str) -> str:
         """The address of a channel, with the person on it if one is named."""
         name, _, person = channel.partition(":")
-        address = self._known(name)
+        address = self._known(name, "to")
         if address.startswith("env:"):
             variable = address.removeprefix("env:")
             address = os.environ.get(variable, "")

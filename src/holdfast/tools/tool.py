@@ -126,9 +126,9 @@ class Tool(Hooked, Generic[P, R]):
             if self._judge is not None:
                 self._judge(self.signature.known(arguments, dynamic), dynamic)
             if self._check is not None and not dynamic:
-                self.validate(arguments)
+                self._check(self.signature.validate(arguments))
         except Exception as error:  # a judgement is the tool's own code, and its text is what is shown
-            return [self._place_in(str(error).removeprefix(f"{self.name}: "))]
+            return [self._place_in(str(error))]
         return []
 
     def _place_in(self, text: str) -> Mistake:
@@ -146,7 +146,8 @@ class Tool(Hooked, Generic[P, R]):
             decoder.decode(encoded)
         except msgspec.ValidationError as error:
             raise OutputInvalid(
-                f"{self.name} returned something else than it declares: {error}; correct the tool or its annotation"
+                f"{self.name} returned something else than it declares: {error}",
+                todo="correct the tool or its annotation",
             ) from None
         return encoded
 

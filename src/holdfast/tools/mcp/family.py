@@ -331,7 +331,7 @@ def _resources(name: str, config: ServerConfig, otherwise: Resources) -> Resourc
         return resources_of(config.resources).over(otherwise)
     except InputInvalid as error:
         raise SettingsInvalid(
-            "\n".join(f"tools.mcp.servers.{name}.{line}" for line in str(error).split("\n"))
+            "\n".join(f"tools.mcp.servers.{name}.{line}" for line in str(error).splitlines())
         ) from None
 
 
