@@ -48,13 +48,10 @@ class Suspended(BaseException):
 
 
 class HoldfastError(Exception):
-    """Something went wrong in Holdfast.
+    """Something went wrong in Holdfast."""
 
-    `what` happened and what is to be done about it, `todo`, may be given apart; as a text they are one sentence.
-    """
-
-    what: str = ""
-    todo: str = ""
+    what: str = ""  # happened
+    todo: str = ""  # to put it right, if it was given by itself; the text of the error holds both
 
     def __init__(self, message: str = "", *, todo: str = "") -> None:
         self.what = message or (type(self).__doc__ or "").strip()

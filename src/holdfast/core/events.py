@@ -172,7 +172,7 @@ class TaskResumed(Event, frozen=True, gc=False, tag="task:resumed"):
 
     by: str = ""
     why: str = ""
-    accepted: tuple[Difference, ...] = ()  # what has changed since it was recorded, and is to be no obstacle
+    accepted: tuple[Difference, ...] = ()  # what had changed since it was recorded, and a person accepted
     forced: tuple[str, ...] = ()  # the same as texts, in journals from before there were codes
 
 
@@ -280,7 +280,7 @@ class StepSkipped(Event, frozen=True, gc=False, tag="step:skipped"):
     path: str
     reason: str
     by: str = ""
-    code: SkipCode = ""  # what was the reason, for programs; "" in journals from before there were codes
+    code: SkipCode = ""  # the reason as a code; empty in journals from before there were codes
 
 
 class StepInterrupted(Event, frozen=True, gc=False, tag="step:interrupted"):
