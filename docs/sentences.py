@@ -80,7 +80,7 @@ FIELDS = {
     "on_timeout": "what happens then",
     "then": "what will happen",
     "due_at": "when",
-    "forced": "differences that were accepted with `--force`",
+    "forced": "accepted differences as texts, in journals from before there were codes",
     "output": "the value; above 1 MB, and in `as_dict()` above 8 KB, a reference `{holdfast: blob, digest, bytes}`",
     "failure": "what happened, what it affects, what can be done",
     "tool": "the tool",

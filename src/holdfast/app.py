@@ -282,7 +282,7 @@ def channel_troubles(settings: Settings, registry: Registry) -> Iterator[str]:
             notify.check_channel(channel)
         except Misconfigured as error:
             where = settings.sources["notify.channels"]
-            yield f"{where}: notify.channels: {str(error).removeprefix('to: ')}"
+            yield f"{where}: notify.channels: {error}"
 
 
 def _retention_of(settings: Settings) -> Retention | None:

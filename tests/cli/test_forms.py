@@ -113,7 +113,7 @@ def test_a_form_that_is_answered_already_says_so_whatever_is_said(shop: Workshop
 
 def test_the_prompt_of_a_list_says_how_to_type_it() -> None:
     field = {"type": "list", "choices": ["bell", "horn"]}
-    assert prompt_of("things", field) == 'things, some of "bell", "horn", separated by commas: '
+    assert prompt_of("things", field) == 'things, some of "bell", "horn", separated by commas'
     assert read_field(field, "bell, horn\n") == (["bell", "horn"], "")
     assert read_field(field, '["bell"]') == (["bell"], "")
     assert read_field({"type": "list", "choices": [1, 2]}, "1,2") == ([1, 2], "")

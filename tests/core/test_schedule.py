@@ -21,7 +21,7 @@ def taken(schedule: Schedule) -> list[str]:
 
 
 def skipped(schedule: Schedule) -> list[tuple[str, str]]:
-    return [(left_out.id, reason) for left_out, reason in schedule.skips()]
+    return [(left_out.id, why.reason) for left_out, why in schedule.skips()]
 
 
 def test_a_chain_is_handed_out_one_by_one():
@@ -86,7 +86,7 @@ def test_a_critical_failure_abandons_all_that_was_not_handed_out():
     schedule = Schedule([step("a"), step("b"), step("c", "a"), step("d", "c")])
     taken(schedule)
     schedule.settle("a", "failed")
-    assert [(one.id, why) for one, why in schedule.abandon("a", lambda _: False)] == [
+    assert [(one.id, why.reason) for one, why in schedule.abandon("a", lambda _: False)] == [
         ("c", '"a" failed'),
         ("d", '"a" failed'),
     ]

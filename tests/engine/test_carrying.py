@@ -12,7 +12,9 @@ import pytest
 import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, names, plan, quiet, result, seen, settled, step, step_of
 from holdfast.core import events as ev
+from holdfast.core.differences import Difference
 from holdfast.core.errors import BundleInvalid, ImportMismatch, NotFound, ResumeMismatch, StoreCorrupted
+from holdfast.core.held import IMPORTED
 from holdfast.engine import carrying, gathering, ownership
 from holdfast.journal.bundle import Bundle, open_rows
 from holdfast.journal.bundle_read import read
@@ -114,7 +116,7 @@ async def test_nobody_drives_what_was_imported_until_a_person_resumes(tmp_path: 
         carried, other = engine.get(run.id), await engine.start(plan(step("a", "gate")))
         assert await result(other) == 5  # the engine has looked around since
         head = await carried.head()
-        assert (head.status, head.held, head.driver) == ("running", carrying.HELD, "")
+        assert (head.status, head.held, head.driver) == ("running", IMPORTED, "")
         with pytest.raises(ResumeMismatch):
             await carried.resume()
         assert (await carried.head()).held
@@ -201,7 +203,7 @@ async def test_before_1_0_the_second_number_of_the_version_counts_too(
     async with engine_at(tmp_path) as engine:
         engine.services.version = ours
         found = (await engine.restore(data, force=True)).differences
-        assert (f"it was started by Holdfast {theirs}, this is Holdfast {ours}" in found) == differ
+        assert (Difference(code="engine_changed", was=theirs, now=ours) in found) == differ
 
 
 async def test_another_folder_can_be_accepted_by_itself_and_nothing_else_with_it(tmp_path: Path) -> None:
@@ -210,7 +212,7 @@ async def test_another_folder_can_be_accepted_by_itself_and_nothing_else_with_it
     async with engine_at(there) as engine:
         with pytest.raises(ImportMismatch) as refused:
             await engine.restore(data, other_folder=True)
-        assert refused.value.differences == ["its tool echo is not here"]
+        assert refused.value.differences == [Difference(code="tool_missing", name="echo")]
     async with engine_at(there, echo) as engine:
         with pytest.raises(ImportMismatch, match="or import it with --other-folder"):
             await engine.restore(data)
@@ -220,7 +222,7 @@ async def test_another_folder_can_be_accepted_by_itself_and_nothing_else_with_it
     async with engine_at(there) as engine:
         with pytest.raises(ResumeMismatch) as left:
             await engine.resume(identity, other_folder=True)
-        assert left.value.differences == ["its tool echo is not here"]
+        assert left.value.differences == [Difference(code="tool_missing", name="echo")]
     async with engine_at(there, echo) as engine:
         await engine.resume(identity, other_folder=True)
         await engine.get(identity).send("go", 1)
@@ -474,7 +476,7 @@ async def test_a_parent_takes_its_children_along_and_goes_on_with_them(tmp_path:
     async with engine_at(there, script.tool) as engine:
         restored = await engine.restore(data, force=True)
         assert restored.executions == 2
-        assert {head.held for head in await engine.list()} == {carrying.HELD}
+        assert {head.held for head in await engine.list()} == {IMPORTED}
         await engine.resume(run.id, force=True)
         assert {head.held for head in await engine.list()} == {""}
         await engine.get(child).send("go", 9)

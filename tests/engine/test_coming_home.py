@@ -10,8 +10,8 @@ import pytest
 import holdfast
 from engine.kit import Gate, Script, echo, engine_at, plan, result, seen, step
 from holdfast.core.errors import StoreUnavailable
+from holdfast.core.held import IMPORTED
 from holdfast.engine import gathering
-from holdfast.engine.carrying import HELD
 from holdfast.journal.store import Query
 from journal.bundles import file_of
 
@@ -86,7 +86,7 @@ async def test_what_has_not_ended_is_held_and_goes_on_from_where_it_came_to(here
     home = await carried_on(there, data, "one")
     async with engine_at(here, echo) as engine:
         assert (await engine.restore(home)).outcome == "continued"
-        assert await heads(engine) == {identity: ("interrupted", HELD)}
+        assert await heads(engine) == {identity: ("interrupted", IMPORTED)}
         await engine.resume(identity, other_folder=True)
         await engine.get(identity).send("two", 2)
         await result(engine.get(identity))
@@ -152,9 +152,9 @@ async def test_children_come_home_with_their_parent_also_those_that_were_born_el
         assert (restored.outcome, restored.executions) == ("continued", 3)
         children = (await engine.get(identity).state()).children
         assert await heads(engine) == {
-            identity: ("waiting", HELD),
+            identity: ("waiting", IMPORTED),
             children["c"].id: ("completed", ""),
-            children["d"].id: ("interrupted", HELD),
+            children["d"].id: ("interrupted", IMPORTED),
         }
         await engine.resume(identity, other_folder=True)
         await engine.get(children["d"].id).send("go", 2)

@@ -12,8 +12,9 @@ import pytest
 import holdfast
 from engine.kit import HURRY, Script, echo, engine_at, events, names, plan, result, seen, settled, step
 from holdfast.core import events as ev
+from holdfast.core.differences import Difference
 from holdfast.core.errors import Divergence, NotFound, ResumeMismatch
-from holdfast.engine.compat import change_of_tool
+from holdfast.engine.compat import changes_of_tool
 
 WORK = plan({"id": "ok", "approval": True}, step("a", "script", **{"with": {"value": 1}}))
 
@@ -52,7 +53,19 @@ async def test_changed_tool_is_explained_and_taken_by_force(tmp_path: Path) -> N
         await run.approve()
         assert await result(run) == "changed"
         resumed = next(event for event in await events(run) if isinstance(event, ev.TaskResumed))
-        assert resumed.forced == ("its tool script has other parameters or another version now",)
+        assert (resumed.accepted, resumed.forced) == ((Difference(code="tool_changed", name="script"),), ())
+
+
+async def test_differences_accepted_as_texts_by_an_older_version_stay_accepted(tmp_path: Path) -> None:
+    run_id = await paused_run(tmp_path)
+    async with engine_at(tmp_path, changed) as engine:
+        run = engine.get(run_id)
+        await engine.command(run_id, "resume", forced=("its tool script has other parameters or another version now",))
+        assert await settled(run) == "waiting"
+    async with engine_at(tmp_path, changed) as engine:
+        await engine.get(run_id).resume()
+        await engine.get(run_id).approve()
+        assert await result(engine.get(run_id)) == "changed"
 
 
 async def test_a_tool_with_another_effect_is_another_tool(tmp_path: Path) -> None:
@@ -65,9 +78,9 @@ async def test_a_tool_with_another_effect_is_another_tool(tmp_path: Path) -> Non
 
 
 def test_a_journal_that_is_older_than_the_effect_in_a_digest_is_taken_by_the_rest_of_it() -> None:
-    assert change_of_tool("5e2a", "5e2a.once") == ""
-    assert change_of_tool("5e2b", "5e2a.once") == "has other parameters or another version now"
-    assert change_of_tool("5e2a.once", "5e2a.once") == ""
+    assert changes_of_tool("t", "5e2a", "5e2a.once") == []
+    assert changes_of_tool("t", "5e2b", "5e2a.once") == [Difference(code="tool_changed", name="t")]
+    assert changes_of_tool("t", "5e2a.once", "5e2a.once") == []
 
 
 async def test_missing_tool_is_explained(tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ async def test_command_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch
 async def test_file_is_read_anew_without_its_last_newline(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("first-value\n")
     safe = vault("file", "t", root=tmp_path)
-    assert safe.missing("T") == ""
+    assert safe.missing("T") is None
     assert await safe.fetch(["T"]) == {"T": "first-value"}
     (tmp_path / "t").write_text("second-value\r\n")
     assert await safe.fetch(["T"]) == {"T": "second-value"}
@@ -333,12 +333,12 @@ async def test_file_that_is_none_is_named(tmp_path: Path) -> None:
         ("~nobody-here/x", "nobody known"),
     ):
         safe = vault("file", file, root=tmp_path)
-        assert said in safe.missing("T")
+        assert said in str(safe.missing("T"))
         with pytest.raises(Misconfigured, match="the secret T"):
             await safe.fetch(["T"])
 
 
 def test_what_is_missing_is_seen_without_asking_a_command() -> None:
-    assert 'needs the program "no-such-program"' in vault("command", "no-such-program").missing("T")
-    assert vault("command", sys.executable, "-c", "1/0").missing("T") == ""
-    assert 'did you mean "T"' in vault("env", "X").missing("TT")
+    assert 'needs the program "no-such-program"' in str(vault("command", "no-such-program").missing("T"))
+    assert vault("command", sys.executable, "-c", "1/0").missing("T") is None
+    assert 'did you mean "T"' in str(vault("env", "X").missing("TT"))

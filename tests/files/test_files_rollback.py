@@ -64,7 +64,7 @@ async def test_a_whole_execution_is_undone_newest_first(desk: Desk) -> None:
     done = all_of(desk)
     assert [undoing.change.step for undoing in done] == [str(number) for number in range(11, 0, -1)]
     assert [undoing.action for undoing in done] == [
-        "remove", "move back", "remove", "restore", "move back", "restore", "restore", "restore", "restore", "restore",
+        "remove", "move_back", "remove", "restore", "move_back", "restore", "restore", "restore", "restore", "restore",
         "remove",
     ]  # fmt: skip
     assert desk.contents() == before

@@ -25,6 +25,7 @@ from engine.kit import (
     step_of,
 )
 from holdfast.core import events as ev
+from holdfast.core import skips
 from holdfast.core.policy import FOR_EACH_ITEMS_MAX
 from holdfast.testing import Lab
 
@@ -161,6 +162,18 @@ async def test_optional_step_without_its_tool_is_skipped_and_so_is_what_needs_it
     async with engine_at(tmp_path, echo, gate.tool) as engine:
         await result(engine.get(run.id))
         assert (await step_of(engine.get(run.id), "c")).reason == 'needs "a", whose tool is not there'
+
+
+async def test_nothing_is_decided_by_the_wording_of_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skips, "tool_missing", lambda error: skips.Skip("tool_missing", "reworded"))
+    work = plan(step("a", "not.here", optional=True), step("b", "echo", optional=True, needs=["a"]))
+    async with engine_at("memory:", echo) as engine:
+        run = await engine.start(work)
+        await result(run)
+        assert (await step_of(run, "a")).reason == "reworded"
+        assert (await step_of(run, "b")).reason == 'needs "a", whose tool is not there'
+        codes = {event.path: event.code for event in await events(run) if isinstance(event, ev.StepSkipped)}
+        assert codes == {"a": "tool_missing", "b": "need_lost"}
 
 
 async def test_on_failure_and_finally_run_after_a_failure_and_know_it() -> None:

@@ -116,7 +116,7 @@ def outlive_a_failed_parent() -> Broken:
 
 
 def import_as_if_it_were_new() -> Broken:
-    return patch.object(carrying, "HELD", "")
+    return patch.object(carrying, "IMPORTED", "")
 
 
 def begin_a_copy_at_once() -> Broken:

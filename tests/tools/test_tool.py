@@ -15,7 +15,7 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast.core.errors import InvalidCall, UsageError
+from holdfast.core.errors import InvalidCall, Trouble, UsageError
 from holdfast.core.failure import describe
 from holdfast.core.policy import Approval, Retry
 from holdfast.tools.call import Call, DidNotHappen, Happened, current_call
@@ -446,6 +446,6 @@ def test_missing_programs_and_variables_are_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("ABSENT", raising=False)
     made = tool(name="deploy", requires=["sh", "no-such-program", "env:GIVEN", "env:ABSENT"])(lambda: None)
     assert made.missing() == [
-        'deploy needs the program "no-such-program", which is not on PATH; install it',
-        "deploy needs the environment variable ABSENT; set it",
+        Trouble('deploy needs the program "no-such-program", which is not on PATH', "install it"),
+        Trouble("deploy needs the environment variable ABSENT", "set it"),
     ]

@@ -76,14 +76,14 @@ def _pieces(field: Schema, text: str) -> list[Any]:
 
 
 def prompt_of(name: str, field: Schema) -> str:
-    """`colour, one of "red", "blue" (of the door) ["red"]: `"""
+    """`colour, one of "red", "blue" (of the door) ["red"]`"""
     about = f" ({field['description']})" if field.get("description") else ""
     if "default" in field:
         otherwise = f" [{value(field['default'])}]"
     else:
         otherwise = "" if field.get("required", True) else " [nothing]"
     how = ", separated by commas" if field.get("type") == "list" else ""
-    return f"{name}, {expected(field)}{how}{about}{otherwise}: "
+    return f"{name}, {expected(field)}{how}{about}{otherwise}"
 
 
 def read_field(field: Schema, line: str) -> tuple[Any, str]:

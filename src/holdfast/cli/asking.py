@@ -57,7 +57,7 @@ async def _fill_in(
     answers: dict[str, Any] = {}
     for name, field in fields.items():
         while name not in answers:
-            line = await read_line(prompt_of(name, field), lambda: _is_open(run, request["id"]), stop)
+            line = await read_line(f"{prompt_of(name, field)}: ", lambda: _is_open(run, request["id"]), stop)
             if line is None:
                 return True
             may_be_left_out = "default" in field or not field.get("required", True)

@@ -36,6 +36,7 @@ def backup(
       holdfast backup monday.db
       holdfast --store monday.db list
     """
+    from holdfast.core.held import restored
     from holdfast.engine.wire import iso
     from holdfast.journal.sqlite_backup import back_up
 
@@ -45,7 +46,7 @@ def backup(
 
     wait_for(_look_over(settings))  # upgraded if need be, and looked over
     made_at = iso(int(time.time()) * 1_000_000)
-    made = back_up(source, target, f"restored from a backup made {made_at}")
+    made = back_up(source, target, restored(made_at or ""))
     if as_json:
         print(json_line({"file": str(target), "made_at": made_at, **made._asdict()}))
     else:

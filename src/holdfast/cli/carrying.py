@@ -146,13 +146,14 @@ def export(  # noqa: PLR0917 -- one parameter per option
 @asynccontextmanager
 async def _kept_still(engine: Engine, execution_id: str, hold: bool) -> AsyncGenerator[None]:
     """Held from before it is read, so that the file is how the original stays; unless no file comes of it."""
-    from holdfast.engine.carrying import EXPORTED
+    from holdfast.core.held import EXPORTED
+    from holdfast.engine.holding import hold as keep_from_driving
     from holdfast.engine.holding import let_go
 
     head = await engine.get(execution_id).head()
     holds = hold and not head.ended_at and not head.held
     if holds:
-        for why in (await engine.hold([execution_id], EXPORTED)).values():
+        for why in (await keep_from_driving(engine.services.store, engine.is_dead, [execution_id], EXPORTED)).values():
             raise Refused(f"execution {execution_id} was not exported, because it cannot be held: {why}")
     try:
         yield
@@ -234,7 +235,7 @@ def import_(
 
 def _as_data(restored: Restored) -> dict[str, object]:
     held = restored.outcome != "unchanged" and not is_over(restored)
-    return {**restored._asdict(), "held": held, "differences": list(restored.differences)}
+    return {**restored._asdict(), "held": held, "differences": [str(one) for one in restored.differences]}
 
 
 def _in_words(restored: Restored) -> str:
@@ -254,11 +255,11 @@ def _in_words(restored: Restored) -> str:
 
 def _accepted(restored: Restored) -> str:
     """The option that accepts the same once more."""
-    from holdfast.engine.compat import is_of_folder
+    from holdfast.engine.compat import only_of_folder
 
     if not restored.differences:
         return ""
-    return " --other-folder" if all(map(is_of_folder, restored.differences)) else " --force"
+    return " --other-folder" if only_of_folder(restored.differences) else " --force"
 
 
 def is_over(restored: Restored) -> bool:

@@ -47,7 +47,7 @@ class Finding(NamedTuple):
     def __str__(self) -> str:
         parts = [self.file if self.line is None else f"{self.file}:{self.line}"]
         parts += ["warning"] if self.severity == "warning" else []
-        parts += [self.place] if self.place and not self.place.startswith("line ") else []
+        parts += [self.place] if self.place else []
         return ": ".join([*parts, self.message])
 
 
@@ -173,7 +173,7 @@ def _findings(file: Path, preparer: Preparer) -> list[Finding]:
     except HoldfastError as error:  # of one file, which is no reason to be silent about the others
         problems = [Problem("", str(error))]
     found = [
-        Finding(str(file), lines.of(place, message), place, message, severity)
-        for place, message in dict.fromkeys(problems)
+        Finding(str(file), one.line or lines.of(one.place), "" if one.line else one.place, one.message, severity)
+        for one in dict.fromkeys(problems)
     ]
     return sorted(found, key=lambda finding: finding.line or 0)

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec import Raw
 
 from holdfast.cli import place
+from holdfast.core.differences import Difference
 from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
 from holdfast.core.events import Blob, TaskCreated
 from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine.compat import change_of_tool
+from holdfast.engine.compat import tool_differences
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.codec import decode, verify
 from holdfast.journal.liveness import Liveness, LockFiles
@@ -101,7 +102,7 @@ def open_store(settings: Settings) -> SqliteStore | PostgresStore:
         return place.open_store(settings)
     path = Path(settings.store)
     if path.is_dir():
-        raise StoreUnavailable(f"{path} is a folder; name a file with --store")
+        raise StoreUnavailable(f"{path} is a folder", todo="name a file with --store")
     try:
         with path.open("r+b"):
             pass
@@ -116,14 +117,12 @@ def store_trouble(error: HoldfastError) -> Finding:
             return Finding("problem", "schema", str(error), "This Holdfast leaves the file alone", "Upgrade Holdfast")
         case StoreCorrupted():
             meaning = "Its bytes are not what was written"
-            damage = str(error).partition("; ")[0]  # what follows is advice to ask the doctor
             todo = "Copy the file away, then restore a backup or start with a new store"
-            return Finding("problem", "damaged store", damage, meaning, todo)
+            return Finding("problem", "damaged store", error.what, meaning, todo)
         case _:
             meaning = "Nothing can be recorded, so nothing is started"
-            what, _, advice = str(error).partition("; ") if is_postgres(str(error)) else (str(error), "", "")
-            todo = f"{advice[:1].upper()}{advice[1:]}" or "Make the file and its folder writable"
-            return Finding("problem", "store", what, meaning, todo)
+            todo = f"{error.todo[:1].upper()}{error.todo[1:]}" or "Make the file and its folder writable"
+            return Finding("problem", "store", error.what, meaning, todo)
 
 
 # ---- executions ----------------------------------------------------------------------------------------------------
@@ -166,7 +165,7 @@ async def _execution(store: Store, head: Head, registry: Registry, liveness: Liv
         state = await verify_execution(store, head)
     except StoreCorrupted as error:
         await store.quarantine(head.id, head.quarantined or str(error))
-        what = str(error) if head.id in str(error) else f"execution {head.id}: {error}"
+        what = str(error) if error.execution_id else f"execution {head.id}: {error}"
         meaning = "It was set aside: nobody drives it, the others go on"
         todo = f"Restore a backup, then holdfast doctor --release {head.id}; or start it anew"
         return [Finding("problem", "damaged execution", what, meaning, todo, head.id)]
@@ -228,20 +227,13 @@ def _is_due(head: Head) -> bool:
 
 def _tools(head: Head, created: TaskCreated, registry: Registry) -> list[Finding]:
     """What an unfinished execution was planned with and cannot find here."""
-    missing = [f"its tool {name} is not here" for name in created.tools if name not in registry.names()]
-    changed = [
-        f"its tool {name} {change}"
-        for name, digest in created.tools.items()
-        if name in registry.names()
-        and digest
-        and (change := change_of_tool(digest, registry.get(name).signature_digest))
-    ]
+    found = tool_differences(created, registry)
     if created.program.kind == "function" and created.program.name not in registry.function_names():
-        missing.append(f"its function {created.program.name} is not here")
+        found.append(Difference(code="function_missing", name=created.program.name))
     todo = f"Put it back in `modules`, or go on regardless: holdfast resume {head.id} --force"
     return [
         Finding(
             "warning", "program", f"execution {head.id}: {what}", "It cannot go on as it was started", todo, head.id
         )
-        for what in [*missing, *changed]
+        for what in found
     ]

@@ -18,6 +18,7 @@ from holdfast.core.errors import HoldfastError, NotFound, SettingsInvalid, Store
 
 if TYPE_CHECKING:
     from holdfast.cli.checks import Finding
+    from holdfast.core.errors import Trouble
     from holdfast.settings import Settings
     from holdfast.tools.registry import Registry
 
@@ -113,9 +114,9 @@ def _unmet(registry: Registry) -> list[Finding]:
     from holdfast.cli.checks import Finding
 
     return [
-        Finding("warning", "tool", what, f"Plans that use {name} will not start", todo.capitalize())
+        Finding("warning", "tool", trouble.what, f"Plans that use {name} will not start", _todo(trouble))
         for name in sorted(registry.names())
-        for what, _, todo in (sentence.rpartition("; ") for sentence in registry.get(name).missing())
+        for trouble in registry.get(name).missing()
     ]
 
 
@@ -125,9 +126,9 @@ def _families(registry: Registry) -> list[Finding]:
     from holdfast.tools.masks import CREDENTIAL_CHARS_MIN, too_short
 
     found = [
-        Finding("warning", "settings", what, "Steps that need it will fail", f"{todo[:1].upper()}{todo[1:]}")
+        Finding("warning", "settings", trouble.what, "Steps that need it will fail", _todo(trouble))
         for family in registry.families()
-        for what, _, todo in (sentence.rpartition("; ") for sentence in family.troubles())
+        for trouble in family.troubles()
     ]
     meaning = "Plans that use the tool are refused"
     todo = "Correct `fallbacks` where the tool is declared"
@@ -155,14 +156,21 @@ def _secrets(settings: Settings) -> list[Finding]:
     from holdfast.cli.checks import Finding
 
     vault = vault_of(settings)
-    missing = [(name, said) for name in sorted(vault.names) if (said := vault.missing(name))]
+    missing = [(name, trouble) for name in sorted(vault.names) if (trouble := vault.missing(name))]
     findings = [
-        Finding("warning", "secret", what, f"Plans that use {name} will not start", todo.capitalize() or "Put it there")
-        for name, (what, _, todo) in ((name, said.partition("; ")) for name, said in missing)
+        Finding("warning", "secret", lack.what, f"Plans that use {name} will not start", _todo(lack, "Put it there"))
+        for name, lack in missing
     ]
-    for what, _, todo in (said.partition("; ") for said in vault.warnings()):
-        findings.append(Finding("warning", "secret", what, "Whoever can read it has the secret", todo.capitalize()))
+    for warning in vault.warnings():
+        findings.append(
+            Finding("warning", "secret", warning.what, "All who can read it have the secret", _todo(warning))
+        )
     return findings
+
+
+def _todo(trouble: Trouble, otherwise: str = "Correct the settings") -> str:
+    """As a sentence of its own."""
+    return f"{trouble.todo[:1].upper()}{trouble.todo[1:]}" or otherwise
 
 
 async def _release(settings: Settings, fragment: str) -> int:

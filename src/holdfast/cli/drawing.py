@@ -110,9 +110,9 @@ def _waited(step: PlanStep) -> str:
     return f"wait {_said(step.wait.duration)}"
 
 
-def _marks(step: PlanStep) -> Iterator[str]:
+def _marks(step: PlanStep, *, with_condition: bool = True) -> Iterator[str]:
     """What decides whether, how often and with whose consent it runs."""
-    if step.when is not None:
+    if step.when is not None and with_condition:
         yield f"when {_cut(step.when.text)}"
     if step.for_each is not None:
         yield f"for each of {_said(step.for_each.items)}"
@@ -200,7 +200,7 @@ def _shape(step: PlanStep) -> tuple[str, str]:
 
 
 def _text(step: PlanStep) -> str:
-    marks = [said for said in _marks(step) if not (step.needs and said.startswith("when "))]  # it is on the arrow
+    marks = _marks(step, with_condition=not step.needs)  # else it is on the arrow
     return '"' + "<br/>".join(_escaped(part) for part in (f"{step.id}: {_what(step)}", *marks)) + '"'
 
 

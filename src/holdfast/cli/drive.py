@@ -23,6 +23,7 @@ from holdfast.cli.views import Audience, View, view_for
 from holdfast.core.errors import Refused, StoreCorrupted
 from holdfast.core.events import TaskWaiting
 from holdfast.core.execution import Execution, parent_of
+from holdfast.core.held import why_held
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.engine import Engine
 from holdfast.engine.run import PEOPLE, Run
@@ -136,7 +137,7 @@ class Foreground:
             if head.quarantined:
                 raise StoreCorrupted(f"execution {head.id} is set aside: {head.quarantined}; run `holdfast doctor`")
             if head.held:
-                self._view.note(f"it is held: {head.held}; go on with: holdfast resume {head.id}")
+                self._view.note(f"it is held: {why_held(head.held)}; go on with: holdfast resume {head.id}")
                 return EXIT_CODES["waiting"]
             if self._turnstile is not None and self._turnstile.is_wanted:
                 await self._ask_about_step(self._turnstile)

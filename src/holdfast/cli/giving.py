@@ -14,6 +14,7 @@ from holdfast.cli.bulk import Doing, Many, Selection, Told, do_many
 from holdfast.cli.place import bare_engine, is_left_alone, left_alone, settings_of, wait_for
 from holdfast.cli.text import json_line
 from holdfast.core.errors import StoreCorrupted, UsageError
+from holdfast.core.held import why_held
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -91,7 +92,7 @@ def give(
             _tell(answer, run.id, as_json)
             head = await run.head()
             if _VERBS[verb].wakes and not as_json and is_left_alone(head, engine.is_dead):
-                print(left_alone(run.id, head.held))
+                print(left_alone(run.id, why_held(head.held)))
         return 0
 
     return wait_for(work())

@@ -60,15 +60,17 @@ async def _held(engine: Engine, ids: list[str]) -> dict[str, str]:
 
 async def _foreign(engine: Engine, held: dict[str, str]) -> dict[str, str]:
     """What was imported from elsewhere: no engine here would drive it before a person accepts the differences."""
-    from holdfast.engine.carrying import HELD
-    from holdfast.engine.compat import differences_of_place, is_of_folder
+    from holdfast.core.held import is_imported
+    from holdfast.engine.compat import differences_of_place, only_of_folder
 
     found: dict[str, str] = {}
     for execution_id, why in held.items():
-        if why == HELD and (others := differences_of_place(await engine.get(execution_id).state(), engine.services)):
-            option = "--other-folder" if all(map(is_of_folder, others)) else "--force"
+        if is_imported(why) and (
+            others := differences_of_place(await engine.get(execution_id).state(), engine.services)
+        ):
+            option = "--other-folder" if only_of_folder(others) else "--force"
             accept = f"accept that for each: holdfast resume {execution_id} {option}"
-            found[execution_id] = f"it was imported, and {' and '.join(others)}; {accept}"
+            found[execution_id] = f"it was imported, and {' and '.join(map(str, others))}; {accept}"
     return found
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.tools.tool import Tool
 
 FAMILY = "files."
-_DONE = {"restore": "restored", "remove": "removed", "move back": "moved back", "nothing": "is as it was"}
+_DONE = {"restore": "restored", "remove": "removed", "move_back": "moved back", "nothing": "is as it was"}
 
 
 ALREADY = "already undone: every file is as it was before"

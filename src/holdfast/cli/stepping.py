@@ -19,6 +19,7 @@ from holdfast.cli.text import is_terminal, paint, value
 from holdfast.core import events as ev
 from holdfast.core.errors import UsageError
 from holdfast.core.execution import Execution
+from holdfast.core.skips import AT_TERMINAL
 from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Program, ProgramKind, Stakes, StepCall, Steps
 from holdfast.engine.run import Run
 
@@ -27,7 +28,6 @@ _WORDS: Mapping[str, Word] = {
     "y": "go", "yes": "go", "s": "skip", "skip": "skip", "r": "rest", "rest": "rest", "h": "stop", "hold": "stop",
 }  # fmt: skip
 _CHOICES = "go on? [y]es, [s]kip it, run the [r]est without asking, [h]old here: "
-SKIPPED = "skipped at the terminal"
 
 
 def refuse_without_terminal(is_blind: bool) -> None:
@@ -154,14 +154,14 @@ class _SteppedSteps:
     async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]], digest: str = "") -> str:
         if await self._may_begin(path, "start a child execution", None):
             return await self._steps.start_child(path, make, digest)
-        self._steps.skip(path, SKIPPED)
+        self._steps.skip(path, AT_TERMINAL)
         return ""
 
     async def _held(self, path: str, what: str, arguments: Any, go: Callable[[], Awaitable[Outcome]]) -> Outcome:
         if await self._may_begin(path, what, arguments):
             return await go()
-        self._steps.skip(path, SKIPPED)
-        return Outcome(status="skipped", reason=SKIPPED)
+        self._steps.skip(path, AT_TERMINAL)
+        return Outcome(status="skipped", reason=AT_TERMINAL.reason, skip_code=AT_TERMINAL.code)
 
     async def _may_begin(self, path: str, what: str, arguments: Any) -> bool:
         if path in self._steps.state.steps:

@@ -175,7 +175,7 @@ def _expected_lines(schema: Wired) -> list[str]:
     fields = schema.get("fields")
     if fields is None:
         return [f"  expected: {value(schema)}"]
-    return [f"  {prompt_of(name, field).removesuffix(': ')}" for name, field in fields.items()]
+    return [f"  {prompt_of(name, field)}" for name, field in fields.items()]
 
 
 def _silence(request: Wired) -> str:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 TOGETHER = 100  # deleted or held in one go
 REASONS_SOUGHT = 200  # of those that stay, so many are asked why: each answer takes some looking
-HELD = "held by a person"
 ENDS = ("completed", "failed", "stopped")
 
 
@@ -224,7 +223,7 @@ def hold(
     async def work() -> int:
         async with bare_engine(settings) as engine:
             found = (await engine.find(execution)).id
-            for refused in (await engine.hold([found], why or HELD)).values():
+            for refused in (await engine.hold([found], why)).values():
                 raise Refused(f"{refused}; nothing was changed")
         if as_json:
             print(json_line({"id": found, "outcome": "applied", "text": "held", "seq": None, "command_id": None}))
@@ -241,7 +240,7 @@ def _holding(why: str) -> Doing:
 
         for at in range(0, len(ids), TOGETHER):
             page = ids[at : at + TOGETHER]
-            refused = await engine.hold(page, why or HELD)
+            refused = await engine.hold(page, why)
             for one in page:
                 text = refused.get(one, "")
                 yield one, Answer(command_id=bulk_id, outcome="refused" if text else "applied", text=text or "held")

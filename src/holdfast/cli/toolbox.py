@@ -59,7 +59,10 @@ def tools(
         registry.load_module(module, settings.root)
     registry.learn(again=refresh)
     known = wait_for(known_of(settings))
-    found = [_wire_tool(registry.get(name), registry.missing(name), known) for name in sorted(registry.names())]
+    found = [
+        _wire_tool(registry.get(name), list(map(str, registry.missing(name))), known)
+        for name in sorted(registry.names())
+    ]
     functions = [_wire_function(registry.function(name)) for name in sorted(registry.function_names())]
     if as_json:
         print(json_line([*found, *functions]))

@@ -19,7 +19,7 @@ MICROS = 1_000_000  # of a dollar
 USD_MAX = 1_000_000  # one amount; whoever writes more has slipped
 WARN_AT = 0.8  # the share of the limit at which people are told
 
-_AMOUNT = f"an amount in US dollars, more than 0 and at most {USD_MAX:,}, such as 0.50"
+_AMOUNT = "an amount in US dollars, {least} and at most {most:,}, such as 0.50"
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,7 +99,7 @@ class Spend(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def read_usd(given: object, *, least: int = 1) -> int:
     """Dollars as somebody wrote them, in micro-dollars; `least` is the smallest amount that makes sense."""
-    expected = _AMOUNT if least else _AMOUNT.replace("more than 0", "0 or more")
+    expected = _AMOUNT.format(least="more than 0" if least else "0 or more", most=USD_MAX)
     try:
         amount = Decimal(str(given)) if not isinstance(given, bool) else Decimal("NaN")
     except (InvalidOperation, ValueError):

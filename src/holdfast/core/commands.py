@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
 from holdfast.core.budget import MICROS, USD_MAX, say_usd
+from holdfast.core.differences import Difference
 from holdfast.core.errors import InputInvalid
 from holdfast.core.execution import Asked, Execution
 from holdfast.core.failure import Failure
@@ -71,7 +72,8 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sticky: bool = False
     name: str = ""
     until: int | None = None
-    forced: tuple[str, ...] = ()
+    accepted: tuple[Difference, ...] = ()
+    forced: tuple[str, ...] = ()  # the same as texts, from before there were codes
     count: int = 0
     child_id: str = ""
     status: str = ""
@@ -185,11 +187,10 @@ def _resume(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     if state.is_ended:
         return _ended(state)
     held = state.status == "queued" and state.facts().hold
+    resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, accepted=arguments.accepted, forced=arguments.forced)
     if state.status in ("paused", "interrupted") or held:
-        resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, forced=arguments.forced)
         return _applied("resumed", resumed, ev.TaskStarted(at=at, because="resumed"))
-    if arguments.forced:
-        resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, forced=arguments.forced)
+    if arguments.accepted or arguments.forced:
         return _applied("going on in spite of the differences", resumed)
     if state.status == "waiting":
         return _unchanged(f"waiting for {describe_reasons(state)}; it goes on by itself when that arrives")

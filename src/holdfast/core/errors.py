@@ -39,6 +39,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from holdfast.core.differences import Difference
     from holdfast.core.failure import Category, Failure
 
 
@@ -49,8 +50,13 @@ class Suspended(BaseException):
 class HoldfastError(Exception):
     """Something went wrong in Holdfast."""
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message or (type(self).__doc__ or "").strip())
+    what: str = ""  # happened
+    todo: str = ""  # to put it right, if it was given by itself; the text of the error holds both
+
+    def __init__(self, message: str = "", *, todo: str = "") -> None:
+        self.what = message or (type(self).__doc__ or "").strip()
+        self.todo = todo
+        super().__init__(f"{self.what}; {todo}" if todo else self.what)
 
 
 class UsageError(HoldfastError):
@@ -62,9 +68,25 @@ class Problem(NamedTuple):
 
     place: str
     message: str
+    line: int | None = None  # in its file, where only the parser knows it
+    missing_tool: str = ""  # the name of a tool that is not there
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" if self.place else self.message
+
+
+class Trouble(NamedTuple):
+    """What is wrong or missing, and what to do about it; as a text both in one sentence."""
+
+    what: str
+    todo: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.todo}" if self.todo else self.what
+
+    @staticmethod
+    def of(error: HoldfastError) -> Trouble:
+        return Trouble(error.what or str(error), error.todo)
 
 
 class PlanInvalid(UsageError):
@@ -80,6 +102,10 @@ class PlanInvalid(UsageError):
 
 class InputInvalid(UsageError):
     """A value has the wrong type."""
+
+    def __init__(self, message: str = "", *, problems: Sequence[Problem] = ()) -> None:
+        self.problems = list(problems)
+        super().__init__(message)
 
 
 class SettingsInvalid(UsageError):
@@ -102,7 +128,7 @@ class ResumeMismatch(UsageError):
     """The world changed since this execution was recorded."""
 
     def __init__(
-        self, differences: Sequence[str], home: str = "", *, imported: bool = False, only_folder: bool = False
+        self, differences: Sequence[Difference], home: str = "", *, imported: bool = False, only_folder: bool = False
     ) -> None:
         """`home`: the folder it was started in, if that is another one, still there, and no other copy's."""
         self.differences = list(differences)
@@ -118,7 +144,7 @@ class ResumeMismatch(UsageError):
 class ImportMismatch(UsageError):
     """The world is another one than the execution was recorded in."""
 
-    def __init__(self, differences: Sequence[str], *, only_folder: bool = False) -> None:
+    def __init__(self, differences: Sequence[Difference], *, only_folder: bool = False) -> None:
         """`only_folder`: nothing else is another one, and that can be accepted by itself."""
         self.differences = list(differences)
         lines = ["this execution was recorded under other circumstances:", *(f"  {line}" for line in differences)]
@@ -128,6 +154,10 @@ class ImportMismatch(UsageError):
 
 class Divergence(UsageError):
     """The function asked for another step than the one recorded under this path."""
+
+    def __init__(self, message: str = "", *, path: str = "", recorded: str = "", attempted: str = "") -> None:
+        self.path, self.recorded, self.attempted = path, recorded, attempted
+        super().__init__(message)
 
 
 class JournalError(HoldfastError):
@@ -140,6 +170,11 @@ class StoreUnavailable(JournalError):
 
 class StoreCorrupted(JournalError):
     """Stored bytes do not match their digests."""
+
+    def __init__(self, message: str = "", *, todo: str = "", execution_id: str = "") -> None:
+        """`execution_id` is the one that the message names, if it names one."""
+        self.execution_id = execution_id
+        super().__init__(message, todo=todo)
 
 
 class SchemaTooNew(JournalError):
@@ -185,12 +220,17 @@ class ToolError(HoldfastError):
     without_effect: bool = False
 
     def __init__(
-        self, message: str = "", *, without_effect: bool | None = None, retry_after_s: float | None = None
+        self,
+        message: str = "",
+        *,
+        without_effect: bool | None = None,
+        retry_after_s: float | None = None,
+        todo: str = "",
     ) -> None:
         if without_effect is not None:
             self.without_effect = without_effect
         self.retry_after_s = retry_after_s
-        super().__init__(message)
+        super().__init__(message, todo=todo)
 
 
 class Transient(ToolError):

@@ -13,9 +13,11 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.core.budget import Budget
+from holdfast.core.differences import Difference
 from holdfast.core.failure import Failure
 from holdfast.core.policy import Checkpoints, Concurrency, Effect
 from holdfast.core.resources import Resources, Usage
+from holdfast.core.skips import SkipCode
 
 SCHEMA_VERSION = 1
 
@@ -170,7 +172,8 @@ class TaskResumed(Event, frozen=True, gc=False, tag="task:resumed"):
 
     by: str = ""
     why: str = ""
-    forced: tuple[str, ...] = ()
+    accepted: tuple[Difference, ...] = ()  # what had changed since it was recorded, and a person accepted
+    forced: tuple[str, ...] = ()  # the same as texts, in journals from before there were codes
 
 
 class TaskInterrupted(Event, frozen=True, gc=False, tag="task:interrupted"):
@@ -277,6 +280,7 @@ class StepSkipped(Event, frozen=True, gc=False, tag="step:skipped"):
     path: str
     reason: str
     by: str = ""
+    code: SkipCode = ""  # the reason as a code; empty in journals from before there were codes
 
 
 class StepInterrupted(Event, frozen=True, gc=False, tag="step:interrupted"):

@@ -13,11 +13,13 @@ from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
 from holdfast.core.budget import Spend
+from holdfast.core.differences import Difference
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.failure import Category, Failure
 from holdfast.core.lifecycle import ENDS, NEW, STEP_ENDS, StepStatus
 from holdfast.core.policy import Effect
 from holdfast.core.resources import Usage
+from holdfast.core.skips import SkipCode
 
 ATTEMPTS_KEPT = 20  # of each step, for people to look at; the events hold all of them
 
@@ -50,6 +52,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     failure: Failure | None = None
     critical: bool = True
     reason: str = ""  # why it was skipped, is in doubt, or what it waits for
+    skip_code: SkipCode = ""
     name: str = ""  # the event it waits for
     due_at: int | None = None
     request_id: str = ""
@@ -140,7 +143,8 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     spend: Spend = msgspec.field(default_factory=Spend)
     recoveries: int = 0
     is_shaky: bool = False  # its driver died, and no step has come to an end since
-    accepted: tuple[str, ...] = ()  # differences a person resumed it in spite of
+    accepted_differences: tuple[Difference, ...] = ()  # a person resumed it in spite of them
+    accepted: tuple[str, ...] = ()  # the same as texts, in journals from before there were codes
     checkpoint: ev.CheckpointSaved | None = None  # the newest one that was saved
     snapshot_seq: int = 0  # where its newest snapshot stands; the only thing here that no event says
 
@@ -151,7 +155,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     def facts(self) -> ev.TaskCreated:
         """What was handed in; every execution that exists has it."""
         if self.created is None:
-            raise StoreCorrupted(f"execution {self.id} has no task:created event")
+            raise StoreCorrupted(f"execution {self.id} has no task:created event", execution_id=self.id)
         return self.created
 
     def open_requests(self) -> Iterator[Asked]:

@@ -27,12 +27,16 @@ from holdfast.core.execution import (
 from holdfast.core.failure import Failure
 from holdfast.core.lifecycle import STEP_MOVES, TASK_MOVES
 from holdfast.core.resources import Usage
+from holdfast.core.skips import code_of
 
 
 def apply(state: Execution, event: ev.Event, seq: int) -> None:
     """Fold one event into the state. An event that cannot follow is refused: no bad history is ever built on."""
     if seq != state.seq + 1:
-        raise StoreCorrupted(f"execution {state.id}: event {seq} follows event {state.seq}; numbers must have no gaps")
+        raise StoreCorrupted(
+            f"execution {state.id}: event {seq} follows event {state.seq}; numbers must have no gaps",
+            execution_id=state.id,
+        )
     _FOLD[type(event)](state, event)
     state.seq = seq
     state.last_at = max(state.last_at, event.at)
@@ -44,7 +48,7 @@ def apply(state: Execution, event: ev.Event, seq: int) -> None:
 def _enter(state: Execution, tag: str) -> None:
     move = TASK_MOVES[tag]
     if state.status not in move.frm:
-        raise StoreCorrupted(f"execution {state.id}: {tag} cannot follow status {state.status}")
+        raise StoreCorrupted(f"execution {state.id}: {tag} cannot follow status {state.status}", execution_id=state.id)
     state.status = move.to
     if move.to != "waiting":
         state.reasons = ()
@@ -57,7 +61,9 @@ def _step(state: Execution, path: str, tag: str) -> Step:
     status = "pending" if step is None else step.status
     move = STEP_MOVES[tag]
     if status not in move.frm:
-        raise StoreCorrupted(f"execution {state.id}: {tag} cannot follow status {status} of step {path}")
+        raise StoreCorrupted(
+            f"execution {state.id}: {tag} cannot follow status {status} of step {path}", execution_id=state.id
+        )
     if step is None:
         step = state.steps[path] = Step(path=path)
     step.status = move.to  # pyright: ignore[reportAttributeAccessIssue] -- the table holds only step statuses
@@ -144,6 +150,7 @@ def _pause_expiring(state: Execution, event: ev.TaskPauseExpiring) -> None:
 def _resumed(state: Execution, event: ev.TaskResumed) -> None:
     state.by, state.why = event.by, event.why
     state.accepted = (*state.accepted, *event.forced)
+    state.accepted_differences = (*state.accepted_differences, *event.accepted)
 
 
 def _interrupted(state: Execution, event: ev.TaskInterrupted) -> None:
@@ -280,6 +287,7 @@ def _step_skipped(state: Execution, event: ev.StepSkipped) -> None:
     if state.spend.reserved:
         fold_budget.settled(state, event)
     step.reason = event.reason
+    step.skip_code = code_of(event.code, event.reason)
     step.by = event.by
     _end_step(state, step, event.at)
 
@@ -325,7 +333,7 @@ def _step_diverged(state: Execution, event: ev.StepDiverged) -> None:
 def _known_step(state: Execution, path: str, tag: str) -> Step:
     step = state.steps.get(path)
     if step is None:
-        raise StoreCorrupted(f"execution {state.id}: {tag} for {path}, which never started")
+        raise StoreCorrupted(f"execution {state.id}: {tag} for {path}, which never started", execution_id=state.id)
     return step
 
 
@@ -345,7 +353,9 @@ def _asked(state: Execution, event: ev.ApprovalRequested | ev.RequestOpened) -> 
 def _answer(state: Execution, request_id: str, remedy: str, by: str, why: str = "", data: ev.MaybeRaw = UNSET) -> None:
     asked = state.requests.get(request_id)
     if asked is None or asked.answered:
-        raise StoreCorrupted(f"execution {state.id}: an answer to request {request_id}, which is not open")
+        raise StoreCorrupted(
+            f"execution {state.id}: an answer to request {request_id}, which is not open", execution_id=state.id
+        )
     asked.answered = True
     asked.remedy, asked.by, asked.why, asked.data = remedy, by, why, data
     state.spend.wanted.pop(asked.request.path, None)
@@ -388,7 +398,8 @@ def _child_ended(state: Execution, event: ev.ChildEnded) -> None:
     child = state.children.get(event.path)
     if child is None or child.id != event.child_id:
         raise StoreCorrupted(
-            f"execution {state.id}: child:ended for {event.child_id}, which {event.path} never started"
+            f"execution {state.id}: child:ended for {event.child_id}, which {event.path} never started",
+            execution_id=state.id,
         )
     child.status, child.output, child.failure = event.status, event.output, event.failure
     fold_budget.child_ended(state, event)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, cast, get_args
 
 from holdfast.core.durations import parse_duration, parse_moment
-from holdfast.core.errors import InputInvalid
+from holdfast.core.errors import InputInvalid, Problem
 from holdfast.core.expressions import Template, place_of
 from holdfast.core.forms import ASK
 from holdfast.core.plan import CACHE_S, EMPTY, NOTHING, RETRIES_MAX, PlanApproval, PlanFallback, WaitSpec
@@ -112,7 +112,7 @@ class Doing:
         elif not optional:
             why = self._tools.why_absent(name)
             known = f": {why}" if why else did_you_mean(name, self._tool_names)
-            self._problems.note(place, f"no tool called {quoted(name)}{known}")
+            self._problems.append(Problem(place, f"no tool called {quoted(name)}{known}", missing_tool=name))
         return False
 
     def _check(self, tool: str, arguments: Template, place: str) -> None:

@@ -31,13 +31,13 @@ class TooMany(Exception):
 
 class Problems(list[Problem]):
     def note(self, place: str, message: str) -> None:
+        self.append(Problem(place, message))
+
+    def append(self, item: Problem) -> None:
         if len(self) >= PROBLEMS_MAX:
             super().append(Problem("", "there are more mistakes; correct these first"))
             raise TooMany
-        super().append(Problem(place, message))
-
-    def append(self, item: Problem) -> None:
-        self.note(item.place, item.message)
+        super().append(item)
 
     def in_reading_order(self) -> list[Problem]:
         """As the document goes from top to bottom, and not as its parts happened to be read."""
@@ -163,8 +163,8 @@ class Fields:
             hint = did_you_mean(value, options) if isinstance(value, str) else ""
             self.expected(key, f"one of {', '.join(map(quoted, options))}")
             if hint:
-                place, message = self.problems[-1]
-                self.problems[-1] = Problem(place, message + hint)
+                last = self.problems[-1]
+                self.problems[-1] = last._replace(message=last.message + hint)
         return None
 
     def whole(self, key: str, default: int, least: int, most: int) -> int:

@@ -112,7 +112,8 @@ def _checked(value: Any, read: Callable[[Fields], T]) -> T | None:
     except TooMany:
         pass
     if problems:
-        raise InputInvalid("\n".join(map(str, problems.in_reading_order())))
+        ordered = problems.in_reading_order()
+        raise InputInvalid("\n".join(map(str, ordered)), problems=ordered)
     return found
 
 

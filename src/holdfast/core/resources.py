@@ -73,17 +73,20 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
     def named(self) -> str:
         """Those it limits, as people write them: `memory, cpu`."""
-        return _named([self])
+        return ", ".join(_names([self]))
+
+    def names(self) -> list[str]:
+        return _names([self])
 
 
 def beyond_reach(said: Iterable[Resources]) -> str:
     """Of a tool that nobody can hold to them."""
-    return f"runs in the engine's process and is held to none of {_named(list(said))}"
+    return f"runs in the engine's process and is held to none of {', '.join(_names(list(said)))}"
 
 
-def _named(said: Sequence[Resources]) -> str:
+def _names(said: Sequence[Resources]) -> list[str]:
     limited = [name for name in _NAMES if any(getattr(one, name) is not None for one in said)]
-    return ", ".join(name.partition("_")[0] if name != "open_files" else name for name in limited)
+    return [name.partition("_")[0] if name != "open_files" else name for name in limited]
 
 
 _NAMES = Resources.__struct_fields__

@@ -14,15 +14,10 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from holdfast.core.plan import PlanStep
+from holdfast.core.skips import NEED_LOST, Skip, need_lost, step_failed
 
 Outcome = Literal["completed", "failed", "skipped", "unavailable"]
 _State = Literal["pending", "taken", "completed", "failed", "skipped", "unavailable", "left_out", "abandoned"]
-
-_LOST: dict[_State, str] = {
-    "failed": "which failed",
-    "left_out": "which was skipped",
-    "unavailable": "whose tool is not there",
-}
 
 
 class Schedule:
@@ -33,7 +28,7 @@ class Schedule:
         self._missing: list[int] = []  # how many needs have not ended yet
         self._dependents: list[list[int]] = []
         self._ready: list[int] = []  # a heap, so that steps are handed out in the order they were written
-        self._skips: list[tuple[int, str]] = []
+        self._skips: list[tuple[int, Skip]] = []
         self.ended = 0
         self.add(steps)
 
@@ -74,18 +69,18 @@ class Schedule:
             raise ValueError(f"step {step_id} has ended already ({self._states[number]})")
         self._end(number, outcome)
 
-    def skips(self) -> list[tuple[PlanStep, str]]:
+    def skips(self) -> list[tuple[PlanStep, Skip]]:
         """Optional steps left out since the last call, each with its reason."""
         found, self._skips = sorted(self._skips), []
         return [(self._steps[number], reason) for number, reason in found]
 
-    def abandon(self, step_id: str, begun: Callable[[str], bool]) -> list[tuple[PlanStep, str]]:
+    def abandon(self, step_id: str, begun: Callable[[str], bool]) -> list[tuple[PlanStep, Skip]]:
         """After a critical failure: every step that was not handed out, which now never will be.
 
         A step that had `begun` before a restart is not left out: like every step that runs, it is taken to its end.
         """
-        reason = f'"{step_id}" failed'
-        abandoned: list[tuple[PlanStep, str]] = []
+        reason = step_failed(step_id)
+        abandoned: list[tuple[PlanStep, Skip]] = []
         pending = [number for number, state in enumerate(self._states) if state == "pending"]
         kept = self._reachable({number for number in pending if begun(self._steps[number].id)})
         for number in pending:
@@ -132,7 +127,7 @@ class Schedule:
             self._dependents[other].append(number)
             if self._states[other] in ("pending", "taken"):
                 self._missing[number] += 1
-            elif self._states[other] in _LOST and lost is None:
+            elif self._states[other] in NEED_LOST and lost is None:
                 lost = other
         if lost is not None and step.optional:
             self._skips.append((number, self._reason(lost)))
@@ -151,12 +146,12 @@ class Schedule:
                 if self._states[dependent] != "pending":
                     continue
                 self._missing[dependent] -= 1
-                if became in _LOST and self._steps[dependent].optional:
+                if became in NEED_LOST and self._steps[dependent].optional:
                     self._states[dependent] = "left_out"
                     self._skips.append((dependent, self._reason(current)))
                     stack.append((dependent, "left_out"))
                 elif self._missing[dependent] == 0:
                     heapq.heappush(self._ready, dependent)
 
-    def _reason(self, lost: int) -> str:
-        return f'needs "{self._steps[lost].id}", {_LOST[self._states[lost]]}'
+    def _reason(self, lost: int) -> Skip:
+        return need_lost(self._steps[lost].id, self._states[lost])

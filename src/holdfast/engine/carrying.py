@@ -15,12 +15,14 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.commands import Command, internal_id
+from holdfast.core.differences import Difference
 from holdfast.core.errors import BundleInvalid, ImportMismatch, Refused, UsageError
 from holdfast.core.execution import Execution
 from holdfast.core.forms import check_schema
+from holdfast.core.held import IMPORTED
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.catching_up import Additions, Gap, catch_up, compare, has_news
-from holdfast.engine.compat import differences, is_of_folder, unaccepted
+from holdfast.engine.compat import differences, only_of_folder, unaccepted
 from holdfast.engine.family import end_of_child, pass_down
 from holdfast.engine.forks import kept_events
 from holdfast.engine.notices import count_as_told
@@ -32,10 +34,6 @@ from holdfast.journal.bundle_read import read
 from holdfast.journal.codec import decode
 from holdfast.journal.log import head_of, read_state
 from holdfast.journal.store import NewExecution, Store
-
-HELD = "it was imported, and the original may still run elsewhere"
-EXPORTED = "it was exported, and goes on elsewhere"
-
 
 # ---- bringing back -----------------------------------------------------------------------------------------------
 
@@ -50,7 +48,7 @@ class Restored(NamedTuple):
     outcome: Literal["imported", "continued", "unchanged"]
     status: str
     executions: int
-    differences: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
     added: int = 0
 
 
@@ -117,7 +115,7 @@ async def restore(
     check_accepted(found, force=force, other_folder=other_folder)
     if gap is not None:
         creates = await asyncio.to_thread(_news, bundle, gap.missing)
-        await catch_up(services, bundle, gap, Additions(creates, _unheard(bundle, gap)), is_dead, HELD)
+        await catch_up(services, bundle, gap, Additions(creates, _unheard(bundle, gap)), is_dead, IMPORTED)
         return Restored(state.id, "continued", state.status, len(bundle.executions), tuple(found), gap.events)
     new, *others = await asyncio.to_thread(_news, bundle, bundle.executions)
     new.family = tuple(others)
@@ -128,30 +126,30 @@ async def restore(
     return Restored(state.id, "imported", state.status, len(bundle.executions), tuple(found))
 
 
-def check_accepted(found: Sequence[str], *, force: bool, other_folder: bool) -> None:
+def check_accepted(found: Sequence[Difference], *, force: bool, other_folder: bool) -> None:
     """Raises ImportMismatch with what a person has still to accept."""
     if left := unaccepted(found, force=force, other_folder=other_folder):
-        raise ImportMismatch(left, only_folder=all(map(is_of_folder, left)))
+        raise ImportMismatch(left, only_folder=only_of_folder(left))
 
 
-def unmet(services: Services, states: Sequence[Execution]) -> list[str]:
-    """What those that have not ended would miss here, as sentences, each once."""
-    found: dict[str, None] = {}
+def unmet(services: Services, states: Sequence[Execution]) -> list[Difference]:
+    """What those that have not ended would miss here, each once."""
+    found: dict[Difference, None] = {}
     for state in states:
         if not state.is_ended:
             found |= dict.fromkeys([*_program(services, state), *differences(state, services)])
     return list(found)
 
 
-def _program(services: Services, state: Execution) -> list[str]:
+def _program(services: Services, state: Execution) -> list[Difference]:
     program = state.facts().program
     kind = services.programs.get(program.kind)
     if kind is None:
-        return [f"nothing here can run a program of kind {program.kind}"]
+        return [Difference(code="kind_unknown", name=program.kind)]
     try:
         kind.open(state.facts(), state)
     except UsageError as error:
-        return [" ".join(str(error).split())]
+        return [Difference(code="program_invalid", now=" ".join(str(error).split()))]
     return []
 
 
@@ -161,7 +159,7 @@ def _news(bundle: Bundle, executions: Sequence[Carried]) -> list[NewExecution]:
 
 def _new(bundle: Bundle, carried: Carried) -> NewExecution:
     head = head_of(carried.state, carried.rows[-1].digest)
-    head.held = "" if carried.state.is_ended else HELD
+    head.held = "" if carried.state.is_ended else IMPORTED
     if has_news(carried):
         head.wake_at = 0
     posts = (*_untold_ends(bundle, carried.state), *_stop_on_its_way(bundle, carried.state))
@@ -255,9 +253,9 @@ def copy_of(services: Services, bundle: Bundle, *, force: bool = False, other_fo
 # ---- going on ----------------------------------------------------------------------------------------------------
 
 
-async def differences_below(services: Services, state: Execution) -> list[str]:
+async def differences_below(services: Services, state: Execution) -> list[Difference]:
     """What has changed for its descendants that have not ended: whoever accepts it for the parent means them, too."""
-    found: list[str] = []
+    found: list[Difference] = []
     members, seen = [state], {state.id}
     for member in members:  # which grows meanwhile
         for child in member.children.values():

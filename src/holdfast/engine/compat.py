@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.core.differences import Difference, not_accepted
 from holdfast.core.events import TaskCreated
 from holdfast.core.execution import Execution
 from holdfast.engine.services import Services
+from holdfast.tools.registry import Registry
 
-_ELSEWHERE = "it was started in "
 
-
-def differences(state: Execution, services: Services) -> list[str]:
-    """Sentences, one per difference that nobody has accepted yet."""
+def differences(state: Execution, services: Services) -> list[Difference]:
+    """Those that no person has accepted yet."""
     created = state.facts()
-    found = [*_version(created, services), *_folder(created, services), *_tools(created, services)]
-    return [sentence for sentence in found if sentence not in state.accepted]
+    found = [*_version(created, services), *_folder(created, services), *tool_differences(created, services.registry)]
+    return not_accepted(found, state.accepted_differences, state.accepted)
 
 
-def differences_of_place(state: Execution, services: Services) -> list[str]:
+def differences_of_place(state: Execution, services: Services) -> list[Difference]:
     """Those that can be told without knowing the tools."""
     created = state.facts()
     found = [*_version(created, services), *_folder(created, services)]
-    return [sentence for sentence in found if sentence not in state.accepted]
+    return not_accepted(found, state.accepted_differences, state.accepted)
 
 
-def _version(created: TaskCreated, services: Services) -> list[str]:
+def _version(created: TaskCreated, services: Services) -> list[Difference]:
     if created.engine and services.version and _release(created.engine) != _release(services.version):
-        return [f"it was started by Holdfast {created.engine}, this is Holdfast {services.version}"]
+        return [Difference(code="engine_changed", was=created.engine, now=services.version)]
     return []
 
 
@@ -38,18 +38,18 @@ def _release(version: str) -> list[str]:
     return parts[:2] if parts[0] == "0" else parts[:1]
 
 
-def unaccepted(found: Sequence[str], *, force: bool, other_folder: bool) -> list[str]:
+def unaccepted(found: Sequence[Difference], *, force: bool, other_folder: bool) -> list[Difference]:
     """What of these a person has still to accept: force is all of it, the folder is nearly always another elsewhere."""
-    return [] if force else [one for one in found if not (other_folder and is_of_folder(one))]
+    return [] if force else [one for one in found if not (other_folder and one.is_of_folder)]
 
 
-def is_of_folder(sentence: str) -> bool:
-    return sentence.startswith(_ELSEWHERE)
+def only_of_folder(found: Sequence[Difference]) -> bool:
+    return all(one.is_of_folder for one in found)
 
 
-def _folder(created: TaskCreated, services: Services) -> list[str]:
+def _folder(created: TaskCreated, services: Services) -> list[Difference]:
     if created.folder and created.folder != str(services.folder):
-        return [f"{_ELSEWHERE}{created.folder}, this is {services.folder}"]
+        return [Difference(code="folder_changed", was=created.folder, now=str(services.folder))]
     return []
 
 
@@ -59,23 +59,23 @@ def home_elsewhere(state: Execution, services: Services) -> str:
     return folder if _folder(state.facts(), services) and Path(folder).is_dir() else ""
 
 
-def _tools(created: TaskCreated, services: Services) -> list[str]:
-    known = set(services.registry.names())
-    sentences: list[str] = []
+def tool_differences(created: TaskCreated, registry: Registry) -> list[Difference]:
+    known = set(registry.names())
+    found: list[Difference] = []
     for name, digest in sorted(created.tools.items()):
         if name not in known:
-            sentences.append(f"its tool {name} is not here")
-        elif digest and (change := change_of_tool(digest, services.registry.get(name).signature_digest)):
-            sentences.append(f"its tool {name} {change}")
-    return sentences
+            found.append(Difference(code="tool_missing", name=name))
+        elif digest:
+            found += changes_of_tool(name, digest, registry.get(name).signature_digest)
+    return found
 
 
-def change_of_tool(recorded: str, today: str) -> str:
+def changes_of_tool(name: str, recorded: str, today: str) -> list[Difference]:
     """Between two digests of a tool; the effect counts if both tell it."""
     was, _, effect_was = recorded.partition(".")
     now, _, effect_now = today.partition(".")
     if was != now:
-        return "has other parameters or another version now"
+        return [Difference(code="tool_changed", name=name)]
     if effect_was and effect_now and effect_was != effect_now:
-        return f"had the effect {effect_was} and has {effect_now} now"
-    return ""
+        return [Difference(code="effect_changed", name=name, was=effect_was, now=effect_now)]
+    return []

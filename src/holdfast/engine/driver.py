@@ -281,7 +281,10 @@ class Driver:
             f"step {path} was recorded with another input; nothing was changed\n"
             f"  recorded:  {recorded}\n"
             f"  attempted: {attempted}\n"
-            "give the changed step another name, put the code back, or start a new execution"
+            "give the changed step another name, put the code back, or start a new execution",
+            path=path,
+            recorded=recorded,
+            attempted=attempted,
         )
         self._stop_for(error, "diverged")
         return error

@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.commands import COMMAND_ID_CHARS_MAX, OURS, Answer, Command, Verb, encode_arguments
+from holdfast.core.differences import Difference
 from holdfast.core.errors import (
     InputInvalid,
     JournalError,
@@ -26,11 +27,12 @@ from holdfast.core.errors import (
     ResumeMismatch,
     StoreCorrupted,
 )
+from holdfast.core.held import by_person, is_imported
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import carrying, gathering, inbox
 from holdfast.engine.carrying import Restored, differences_below
 from holdfast.engine.checkpointing import Owed
-from holdfast.engine.compat import differences, home_elsewhere, is_of_folder, unaccepted
+from holdfast.engine.compat import differences, home_elsewhere, only_of_folder, unaccepted
 from holdfast.engine.driver import Driver
 from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, suited, task_of
 from holdfast.engine.health import HealthWatch
@@ -284,20 +286,20 @@ class Engine:
         `force` accepts whatever has changed since it was recorded, `other_folder` only that it is in another folder.
         """
         _, state, _ = await open_state(self.services, execution_id)
-        forced: tuple[str, ...] = ()
+        accepted: tuple[Difference, ...] = ()
         if not state.is_ended:
             found = differences(state, self.services)
             if left := unaccepted(found, force=force, other_folder=other_folder):
                 head = await self.services.store.head(execution_id)
-                home = home_elsewhere(state, self.services) if head.held != carrying.HELD else ""
-                imported = head.held == carrying.HELD
-                raise ResumeMismatch(left, home, imported=imported, only_folder=all(map(is_of_folder, left)))
+                imported = is_imported(head.held)
+                home = "" if imported else home_elsewhere(state, self.services)
+                raise ResumeMismatch(left, home, imported=imported, only_folder=only_of_folder(left))
             if force or other_folder:
                 found += await differences_below(self.services, state)
-            forced = tuple(dict.fromkeys(found if force else filter(is_of_folder, found)))
+            accepted = tuple(dict.fromkeys(one for one in found if force or one.is_of_folder))
             if not force:
-                await look(self.services, execution_id, accepting=forced)
-        answer = await self.command(execution_id, "resume", by=by, why=why, forced=forced)
+                await look(self.services, execution_id, accepting=accepted)
+        answer = await self.command(execution_id, "resume", by=by, why=why, accepted=accepted)
         if answer.outcome != "refused":
             await let_go(self.services.store, execution_id)
         self.drive(execution_id)  # only now: until its differences are accepted, it may be left once more
@@ -399,7 +401,7 @@ class Engine:
 
     async def hold(self, execution_ids: Sequence[str], why: str) -> dict[str, str]:
         """Nobody drives them, or their children, before a person resumes them. Who is left as it was, and why."""
-        return await hold(self.services.store, self._liveness.is_dead, execution_ids, why)
+        return await hold(self.services.store, self._liveness.is_dead, execution_ids, by_person(why))
 
     async def delete(
         self, execution_ids: Sequence[str], *, force: bool = False, rehearse: bool = False

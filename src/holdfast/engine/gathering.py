@@ -71,7 +71,10 @@ async def _carry(store: Store, execution_id: str, through: int = 0) -> Carried:
     _, state, end = await read_state(store, execution_id)  # with the help of a snapshot, if there is one
     _, rows = await store.events(execution_id, 0, state.seq)
     if await asyncio.to_thread(verify, rows, 0, CHAIN_START) != end:
-        raise StoreCorrupted(f"execution {execution_id}: its events are not those that its snapshot was made of")
+        raise StoreCorrupted(
+            f"execution {execution_id}: its events are not those that its snapshot was made of",
+            execution_id=execution_id,
+        )
     return Carried(rows, state)
 
 

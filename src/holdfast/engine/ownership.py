@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.commands import Command, encode_arguments, internal_id
+from holdfast.core.differences import Difference
 from holdfast.core.errors import NotFound, ResumeMismatch, StoreCorrupted
 from holdfast.core.execution import Execution
 from holdfast.engine.checkpointing import save_at_rest
@@ -39,7 +40,7 @@ class Taken(NamedTuple):
 
 
 async def look(
-    services: Services, execution_id: str, *, accepting: Sequence[str] = ()
+    services: Services, execution_id: str, *, accepting: Sequence[Difference] = ()
 ) -> tuple[Head, Execution, Program]:
     """Open an execution for reading and check that it could be driven here; `accepting` is about to be accepted."""
     head, state, _ = await open_state(services, execution_id)

@@ -17,6 +17,7 @@ from holdfast.core import events as ev
 from holdfast.core.execution import Child, Execution
 from holdfast.core.failure import Failure
 from holdfast.core.policy import DEFAULT_POLICY, Approval, StepPolicy
+from holdfast.core.skips import Skip, SkipCode
 from holdfast.tools.tool import Tool
 
 
@@ -69,6 +70,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     output: bytes = b"null"
     failure: Failure | None = None
     reason: str = ""
+    skip_code: SkipCode = ""
 
     def value(self) -> Any:
         return msgspec.json.decode(self.output)
@@ -103,7 +105,7 @@ class Steps(Protocol):
 
     def fail(self, path: str, failure: Failure, *, critical: bool = True) -> None: ...
 
-    def skip(self, path: str, reason: str) -> None: ...
+    def skip(self, path: str, why: Skip) -> None: ...
 
     async def sleep(self, path: str, due_at: int, name: str = "") -> Outcome:
         """Wait until a time. The first call decides: a replay keeps the recorded one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core import events as ev
 from holdfast.core.execution import Step
 from holdfast.core.failure import Failure, FallBack
+from holdfast.core.skips import by_person
 from holdfast.engine.attempt import verified
 from holdfast.engine.budgeting import refused_money
 from holdfast.engine.failing import fail
@@ -40,8 +41,8 @@ async def remedy(work: Work, step: Step) -> None:
         case "raised":
             await attempt(work, step, await run.value(asked.request.arguments))
         case "skip":
-            reason = f"skipped by {asked.by}" if asked.by else "skipped by a person"
-            run.append(ev.StepSkipped(at=run.now_us(), path=step.path, reason=reason, by=asked.by))
+            why = by_person(asked.by)
+            run.append(ev.StepSkipped(at=run.now_us(), path=step.path, reason=why.reason, by=asked.by, code=why.code))
         case "fallback":
             failure = step.failure or Failure(category="unknown", message=doubtful(step))
             run.append(retrying(step, FallBack(step.fallback), failure, run.now_us()))

@@ -72,7 +72,7 @@ async def outcome_of(run: Driver, step: Step) -> Outcome:
         return Outcome(status="completed", output=await run.value(step.output))
     if step.status == "failed":
         return Outcome(status="failed", failure=step.failure)
-    return Outcome(status="skipped", reason=step.reason)
+    return Outcome(status="skipped", reason=step.reason, skip_code=step.skip_code)
 
 
 # ---- one move per status ---------------------------------------------------------------------------------------

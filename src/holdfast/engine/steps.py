@@ -14,6 +14,7 @@ from holdfast.core.execution import Child
 from holdfast.core.failure import Failure
 from holdfast.core.forms import ASK
 from holdfast.core.policy import Approval
+from holdfast.core.skips import Skip
 from holdfast.engine import waits
 from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Stakes, StepCall
 from holdfast.engine.step import perform
@@ -82,10 +83,10 @@ class DriverSteps:
         if step is None or step.status != "failed":
             self._record(ev.StepFailed(at=self.now_us(), path=path, failure=masks.failure(failure), critical=critical))
 
-    def skip(self, path: str, reason: str) -> None:
+    def skip(self, path: str, why: Skip) -> None:
         step = self.state.steps.get(path)
         if step is None or step.status not in ("skipped", "completed", "failed"):
-            self._record(ev.StepSkipped(at=self.now_us(), path=path, reason=reason))
+            self._record(ev.StepSkipped(at=self.now_us(), path=path, reason=why.reason, code=why.code))
 
     def _record(self, event: ev.Event) -> None:
         """A program that is being let go of is cancelled in many places, and may take what was cut off for done: its

@@ -149,7 +149,7 @@ def _described(work: Work, tried: Call, error: BaseException, handled: BaseExcep
 def _of_the_task(work: Work, failure: Failure) -> Failure:
     """A limit that the step says itself is changed in its plan, and no word of whoever retries it changes it."""
     own = work.call.policy.resources
-    if not failure.limit or own is None or failure.limit.partition("=")[0] not in own.named().split(", "):
+    if not failure.limit or own is None or failure.limit.partition("=")[0] not in own.names():
         return failure
     return msgspec.structs.replace(failure, limit="")
 

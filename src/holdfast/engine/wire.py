@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.core import events as ev
+from holdfast.core import held
 from holdfast.core.budget import Spend, in_usd
 from holdfast.core.cards import card_of_failure, card_of_request
 from holdfast.core.errors import StoreCorrupted
@@ -131,9 +132,6 @@ def plain(value: Any) -> object:
     return value
 
 
-HANDED_IN = "handed in without starting it"
-
-
 def _is_handed_in_only(head: Head) -> bool:
     """With `hold`: it is queued, and no time will ever come at which somebody should drive it."""
     return head.status == "queued" and head.wake_at is None
@@ -166,7 +164,7 @@ def wire_head(head: Head, is_dead: Callable[[str], bool]) -> dict[str, object]:
 
 def why_held(head: Head) -> str:
     """Why nobody drives it before a person says so; "" if that is not so."""
-    return head.held or (HANDED_IN if _is_handed_in_only(head) else "")
+    return held.why_held(head.held or (held.HANDED_IN if _is_handed_in_only(head) else ""))
 
 
 def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> dict[str, object]:

@@ -4,6 +4,8 @@ Owns every refusal of a file: cut short, edited, of another shape, from a newer 
 value that does not fit its digest. Whether its execution may be restored here is decided by engine/carrying.py.
 """
 
+# sentences of others: msgspec
+
 from __future__ import annotations
 
 import base64

@@ -215,9 +215,11 @@ def open_stored(stored: Stored) -> tuple[Execution, bytes]:
         apply(state, decode(row), row.seq)
     if state.seq != head.seq:
         lost = f"execution {head.id} has {state.seq} events, its head says {head.seq}"
-        raise StoreCorrupted(f"{lost}; the end of its journal is lost")
+        raise StoreCorrupted(f"{lost}; the end of its journal is lost", execution_id=head.id)
     if end != head.digest:
-        raise StoreCorrupted(f"execution {head.id}: event {head.seq} was replaced: its head knows another digest")
+        raise StoreCorrupted(
+            f"execution {head.id}: event {head.seq} was replaced: its head knows another digest", execution_id=head.id
+        )
     check_head(head, state)
     return state, end
 
@@ -231,7 +233,8 @@ def check_head(head: Head, state: Execution) -> None:
     if wrong:
         raise StoreCorrupted(
             f"execution {head.id}: its row in the list was changed after it was written: "
-            f"{wrong[0]} is {getattr(head, wrong[0])!r}, its events say {told.get(wrong[0], wake_at(state))!r}"
+            f"{wrong[0]} is {getattr(head, wrong[0])!r}, its events say {told.get(wrong[0], wake_at(state))!r}",
+            execution_id=head.id,
         )
 
 

@@ -5,6 +5,8 @@ for what others wrote, one renews leases. What a transaction writes is in postgr
 postgres_rows.py, who is alive in postgres_leases.py. Nothing is opened before the first call.
 """
 
+# sentences of others: Postgres, for the status of a transaction
+
 from __future__ import annotations
 
 import asyncio
@@ -134,7 +136,8 @@ class PostgresStore:
                     return unseen.result
         raise StoreUnavailable(
             f"the connection to {self.address.shown} was lost {TRIES} times while a transaction was being committed; "
-            "nothing was written; look into the server's log"
+            "nothing was written",
+            todo="look into the server's log",
         )
 
     async def _try(self, work: Work[T]) -> T:
@@ -185,7 +188,8 @@ class PostgresStore:
         if status not in ("committed", "aborted"):
             raise StoreUnavailable(
                 f"the connection to {self.address.shown} was lost while a transaction was being committed: it may "
-                "or may not have been written; look before you repeat it, an engine reads its journal again"
+                "or may not have been written",
+                todo="look before you repeat it, an engine reads its journal again",
             ) from unseen
         return status == "committed"
 
@@ -256,7 +260,7 @@ class PostgresStore:
         if not found:
             raise NotFound(f"there is no execution {execution_id} in {self.address.shown}")
         if found[0].trouble:
-            raise StoreCorrupted(f"execution {execution_id} is damaged: {found[0].trouble}")
+            raise StoreCorrupted(f"execution {execution_id} is damaged: {found[0].trouble}", execution_id=execution_id)
         return found[0].head
 
     async def heads(self, query: Query) -> list[Head]:

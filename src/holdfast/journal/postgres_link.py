@@ -4,6 +4,8 @@ Owns connecting, one user at a time, and turning the driver's errors into ours. 
 two processes that talk on one socket would spoil each other's transactions.
 """
 
+# sentences of others: libpq
+
 from __future__ import annotations
 
 import asyncio
@@ -153,22 +155,22 @@ def explaining(address: PostgresAddress) -> Generator[None, None, None]:
     try:
         yield
     except errors.InsufficientPrivilege as error:
-        what = "grant this user CREATE on the database, or USAGE and all rights on the schema and its tables"
-        raise StoreUnavailable(f"{address.shown}: {_first_line(error)}; {what}") from error
+        todo = "grant this user CREATE on the database, or USAGE and all rights on the schema and its tables"
+        raise StoreUnavailable(f"{address.shown}: {_first_line(error)}", todo=todo) from error
     except (errors.DiskFull, errors.ReadOnlySqlTransaction) as error:
-        what = "free some space on the server or name the primary, then resume; what was recorded is safe"
-        raise StoreUnavailable(f"{address.shown} cannot be written ({_first_line(error)}); {what}") from error
+        todo = "free some space on the server or name the primary, then resume; what was recorded is safe"
+        raise StoreUnavailable(f"{address.shown} cannot be written ({_first_line(error)})", todo=todo) from error
     except errors.LockNotAvailable as error:
         what = f"{address.shown} is locked by another transaction for over {LOCK_LIMIT_S:.0f} s"
-        raise StoreUnavailable(f"{what}; find and end it with pg_stat_activity and pg_terminate_backend") from error
+        raise StoreUnavailable(what, todo="find and end it with pg_stat_activity and pg_terminate_backend") from error
     except errors.DataCorrupted as error:
-        text = f"{address.shown} is damaged ({_first_line(error)}); restore a backup of the database"
-        raise StoreCorrupted(text) from error
+        what = f"{address.shown} is damaged ({_first_line(error)})"
+        raise StoreCorrupted(what, todo="restore a backup of the database") from error
     except (psycopg.Error, OSError) as error:
         if _is_about_the_connection(error):
-            raise StoreUnavailable(_unreachable(address, _first_line(error))) from error
-        text = f"{address.shown} cannot be read or written ({_first_line(error)}); check the server, then resume"
-        raise StoreUnavailable(text) from error
+            raise _unreachable(address, _first_line(error)) from error
+        what = f"{address.shown} cannot be read or written ({_first_line(error)})"
+        raise StoreUnavailable(what, todo="check the server, then resume") from error
 
 
 def _is_about_the_connection(error: psycopg.Error | OSError) -> bool:
@@ -187,14 +189,14 @@ def _is_refused(text: str) -> bool:
     return "authentication failed" in text or "no password supplied" in text
 
 
-def _unreachable(address: PostgresAddress, text: str) -> str:
+def _unreachable(address: PostgresAddress, text: str) -> StoreUnavailable:
     if _is_refused(text):
         todo = "check the user's name and password in the address"
     elif "does not exist" in text:
         todo = "create the database or the role first, or correct the address"
     else:
         todo = "check that the server runs and that the address is right; what was recorded is safe"
-    return f"{address.shown} cannot be reached ({text}); {todo}"
+    return StoreUnavailable(f"{address.shown} cannot be reached ({text})", todo=todo)
 
 
 def _first_line(error: BaseException) -> str:

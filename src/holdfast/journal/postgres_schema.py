@@ -36,11 +36,13 @@ async def _migrate(connection: Connection, address: PostgresAddress) -> None:
     if version and await _one(connection, "living"):
         raise StoreUnavailable(
             f"{address.shown} must be upgraded from schema version {version} to {len(steps)}, and another process is "
-            "using it; end that process first"
+            "using it",
+            todo="end that process first",
         )
     if await _one(connection, "encoding") != "UTF8":
         raise StoreUnavailable(
-            f"{address.shown} cannot hold every text; create the database with ENCODING 'UTF8' TEMPLATE template0"
+            f"{address.shown} cannot hold every text",
+            todo="create the database with ENCODING 'UTF8' TEMPLATE template0",
         )
     if not await _one(connection, "schema_exists", address.schema):
         await connection.execute(f'CREATE SCHEMA "{address.schema}"'.encode())

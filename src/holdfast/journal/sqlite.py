@@ -188,10 +188,10 @@ class SqliteStore:
             last = cast(object, rows[-1].seq) if rows else after
             # An event that was committed before we looked must be there, whatever an index says.
             if row is None:
-                raise StoreCorrupted(f"execution {execution_id}: event {after} is missing")
+                raise StoreCorrupted(f"execution {execution_id}: event {after} is missing", execution_id=execution_id)
             if isinstance(last, int) and last < (known if limit < 0 else min(known, after + limit)):
                 lost = f"execution {execution_id} has {last} events, its head says {known}"
-                raise StoreCorrupted(f"{lost}; the end of its journal is lost")
+                raise StoreCorrupted(f"{lost}; the end of its journal is lost", execution_id=execution_id)
             return row[0], rows
 
         return await self._read(read)
@@ -206,7 +206,10 @@ class SqliteStore:
         if row is None:
             raise NotFound(f"there is no execution {execution_id} in {self.path}")
         if not isinstance(row[1], int):
-            raise StoreCorrupted(f"execution {execution_id} is damaged: its row in the list cannot be read (seq)")
+            raise StoreCorrupted(
+                f"execution {execution_id} is damaged: its row in the list cannot be read (seq)",
+                execution_id=execution_id,
+            )
         return row[0], row[1]
 
     async def head(self, execution_id: str) -> Head:
@@ -217,7 +220,7 @@ class SqliteStore:
         if not found:
             raise NotFound(f"there is no execution {execution_id} in {self.path}")
         if found[0].trouble:
-            raise StoreCorrupted(f"execution {execution_id} is damaged: {found[0].trouble}")
+            raise StoreCorrupted(f"execution {execution_id} is damaged: {found[0].trouble}", execution_id=execution_id)
         return found[0].head
 
     async def heads(self, query: Query) -> list[Head]:

@@ -71,24 +71,31 @@ class explaining:  # lower case: it reads as a verb at its use, `with explaining
             case None | HoldfastError():
                 return
             case apsw.FullError() | apsw.IOError() if _is_full(error):
-                text = f"the disk is full, {path} cannot grow; free some space and resume, what was recorded is safe"
+                what, todo = (
+                    f"the disk is full, {path} cannot grow",
+                    "free some space and resume, what was recorded is safe",
+                )
             case apsw.ReadOnlyError() | PermissionError():
-                text = f"{path} is read-only for this user; make the file and its folder writable"
+                what, todo = f"{path} is read-only for this user", "make the file and its folder writable"
             case apsw.CantOpenError() if path.is_dir():
-                text = f"{path} is a folder; name a file in it, such as {path / 'holdfast.db'}"
+                what, todo = f"{path} is a folder", f"name a file in it, such as {path / 'holdfast.db'}"
             case apsw.CantOpenError():
-                text = f"{path} cannot be opened; check that its folder exists and is writable"
+                what, todo = f"{path} cannot be opened", "check that its folder exists and is writable"
             case apsw.BusyError() | apsw.LockedError():
-                text = f"{path} is locked by another process for over {BUSY_LIMIT_S:.0f} s; find and end that process"
+                what, todo = (
+                    f"{path} is locked by another process for over {BUSY_LIMIT_S:.0f} s",
+                    "find and end that process",
+                )
             case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
                 raise StoreCorrupted(
-                    f"{path} is damaged ({error}); run `holdfast doctor`, and restore a backup if it cannot be read"
+                    f"{path} is damaged ({error})",
+                    todo="run `holdfast doctor`, and restore a backup if it cannot be read",
                 ) from error
             case apsw.Error() | OSError():
-                text = f"{path} cannot be read or written ({error}); check the disk, then resume"
+                what, todo = f"{path} cannot be read or written ({error})", "check the disk, then resume"
             case _:
                 return
-        raise StoreUnavailable(text) from error
+        raise StoreUnavailable(what, todo=todo) from error
 
 
 def _is_full(error: apsw.Error) -> bool:
@@ -123,8 +130,8 @@ def migrate(connection: Any, path: Path, may_migrate: Callable[[], bool]) -> Non
         return
     if version and not may_migrate():
         raise StoreUnavailable(
-            f"{path} must be upgraded from schema version {version} to {len(steps)}, and another process is using it; "
-            "end that process first"
+            f"{path} must be upgraded from schema version {version} to {len(steps)}, and another process is using it",
+            todo="end that process first",
         )
     begin(connection)
     # Another process may have been quicker between the look and the lock.

@@ -42,7 +42,7 @@ def check_header(path: Path) -> None:
         trouble = _header_trouble(path)
         if not trouble or _has_log(path):
             return
-    raise StoreCorrupted(f"{path} is damaged: {trouble}; restore a backup")
+    raise StoreCorrupted(f"{path} is damaged: {trouble}", todo="restore a backup")
 
 
 def _has_log(path: Path) -> bool:
@@ -88,7 +88,7 @@ def check_content(connection: Any, path: Path) -> None:
     """
     found = set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
     if missing := _schema() - found:
-        raise StoreCorrupted(f"{path} is damaged: its schema was changed ({min(missing)[1]}); restore a backup")
+        raise StoreCorrupted(f"{path} is damaged: its schema was changed ({min(missing)[1]})", todo="restore a backup")
     for table in ("executions", "inbox"):
         last = connection.execute(f"SELECT max(num) FROM {table}").fetchone()[0]
         if isinstance(last, int) and last > CHECKED_ROWS_MAX:
@@ -105,7 +105,7 @@ def _findings(connection: Any, subject: str | int) -> list[str]:
 
 def _refuse(path: Path, findings: list[str]) -> None:
     if findings:
-        raise StoreCorrupted(f"{path} is damaged ({findings[0]}); run `holdfast doctor`, and restore a backup")
+        raise StoreCorrupted(f"{path} is damaged ({findings[0]})", todo="run `holdfast doctor`, and restore a backup")
 
 
 @cache

@@ -52,7 +52,7 @@ class Head(msgspec.Struct, kw_only=True, gc=False):
     epoch: int = 0
     driver: str = ""
     quarantined: str = ""
-    held: str = ""  # why nobody may drive it before a person says so: it was imported, or restored from a backup
+    held: str = ""  # why nobody may drive it before a person says so: a code of core/held.py, or a person's words
     forked_from: str = ""  # the execution it was made from
 
 
@@ -198,7 +198,7 @@ class Stored(NamedTuple):
 
 
 ANSWERS_KEPT_US = 24 * 3600 * 1_000_000  # after an execution's end, its commands and their answers are kept for a day
-TOO_LATE = "the execution has ended"  # the answer to what another execution says to one that is over
+TOO_LATE = "too_late"  # a code, not a sentence: the answer to what another execution says to one that is over
 PENDING_PAGE = 1000  # commands returned at once when no executions are named
 
 

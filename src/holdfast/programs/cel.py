@@ -4,6 +4,8 @@ Owns the translation between CEL and the core's port: declared variables, errors
 runtime bounds the work of every expression itself. It is imported on first use, off the path of `--help`.
 """
 
+# sentences of others: CEL
+
 from __future__ import annotations
 
 import math

@@ -1,5 +1,7 @@
 """Plan files: YAML or JSON as it stands on disk → a document, with a clear word about what is wrong with it."""
 
+# sentences of others: PyYAML
+
 from __future__ import annotations
 
 import json
@@ -64,7 +66,8 @@ def _parse_json(text: str, path: Path) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_without_twins)
     except (ValueError, RecursionError) as error:
-        raise PlanInvalid([Problem("", f"is not JSON: {error}")], str(path)) from error
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else None
+        raise PlanInvalid([Problem("", f"is not JSON: {error}", line)], str(path)) from error
 
 
 def _parse_yaml(text: str, path: Path) -> Any:
@@ -85,7 +88,7 @@ def _parse_yaml(text: str, path: Path) -> Any:
                     continue  # a list or a map as a key: refused below, by whoever wants to hash it
                 if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
                     line = key_node.start_mark.line + 1
-                    raise PlanInvalid([Problem(f"line {line}", f'"{key}" stands twice; keep one')], str(path))
+                    raise PlanInvalid([Problem(f"line {line}", f'"{key}" stands twice; keep one', line)], str(path))
                 seen.add(key)
             usual: Any = super()
             return usual.construct_mapping(node, deep)
@@ -95,7 +98,9 @@ def _parse_yaml(text: str, path: Path) -> Any:
     except PlanInvalid:
         raise
     except yaml.MarkedYAMLError as error:
-        raise PlanInvalid([Problem("", f"is not YAML: {_yaml_words(error)}")], str(path)) from error
+        mark = _yaml_mark(error)
+        line = mark.line + 1 if mark else None
+        raise PlanInvalid([Problem("", f"is not YAML: {_yaml_words(error, mark)}", line)], str(path)) from error
     except Exception as error:  # its constructors stumble in many ways over a value that does not fit its `!!tag`
         raise PlanInvalid([Problem("", f"is not YAML: {' '.join(str(error).split())}")], str(path)) from error
 
@@ -141,7 +146,8 @@ def _children(node: Any) -> list[Any]:
 
 
 def _refuse(node: Any, path: Path, message: str) -> NoReturn:
-    raise PlanInvalid([Problem(f"line {node.start_mark.line + 1}", message)], str(path))
+    line = node.start_mark.line + 1
+    raise PlanInvalid([Problem(f"line {line}", message, line)], str(path))
 
 
 _YAML_WORDS = {
@@ -155,10 +161,15 @@ _YAML_WORDS = {
 }
 
 
-def _yaml_words(error: Any) -> str:
-    """Where, and what for people. A name without its ":" is noticed on the line below, and the context knows better."""
-    said: str = error.problem or error.context or "it cannot be read"
+def _yaml_mark(error: Any) -> Any:
+    """A name without its ":" is noticed on the line below, and the context knows better."""
+    said: str = error.problem or ""
     mark = error.context_mark if said.startswith("could not find expected ':'") else error.problem_mark
-    mark = mark or error.problem_mark or error.context_mark
+    return mark or error.problem_mark or error.context_mark
+
+
+def _yaml_words(error: Any, mark: Any) -> str:
+    """Where, and what for people."""
+    said: str = error.problem or error.context or "it cannot be read"
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
     return where + next((words for begins, words in _YAML_WORDS.items() if said.startswith(begins)), said)

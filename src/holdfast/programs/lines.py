@@ -10,7 +10,6 @@ import re
 from typing import Any
 
 _PART = re.compile(r'(?:^|\.)(?P<name>[A-Za-z_][\w-]*)|\[(?P<index>\d+)\]|\[(?P<text>"(?:\\.|[^"\\])*")\]')
-_SAID = re.compile(r"\bline (\d+)")
 
 
 class Lines:
@@ -25,11 +24,8 @@ class Lines:
         except (yaml.YAMLError, RecursionError, ValueError):
             self._root = None
 
-    def of(self, place: str, message: str = "") -> int | None:
-        """From 1; None when the file does not say. A mistake of the parser says its line itself."""
-        said = _SAID.search(place if place.startswith("line ") else "" if place else message)
-        if said is not None:
-            return int(said[1])
+    def of(self, place: str) -> int | None:
+        """From 1; None when the file does not say."""
         if self._root is None:
             return None
         node, line = self._root, self._root.start_mark.line

@@ -36,17 +36,17 @@ def lint(document: Any, plan: Plan, registry: Registry) -> list[Problem]:
 def unmet(plan: Plan, registry: Registry, secrets: Vault | None = None) -> list[Problem]:
     """Prerequisites of steps that this machine does not meet; optional steps may do without."""
     lacking = [
-        Problem(f"{place}.with", sentence)
+        Problem(f"{place}.with", str(trouble))
         for place, step in walk(plan)
         if secrets is not None and not step.optional
         for name in sorted(step.secrets)
-        if (sentence := secrets.missing(name))
+        if (trouble := secrets.missing(name))
     ]
     return lacking + [
-        Problem(f"{place}.tool", sentence)
+        Problem(f"{place}.tool", str(trouble))
         for place, step in walk(plan)
         if step.tool and not step.optional
-        for sentence in registry.missing(step.tool)
+        for trouble in registry.missing(step.tool)
     ]
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from holdfast.core import skips
 from holdfast.core.durations import parse_duration, parse_moment
 from holdfast.core.errors import Misconfigured, NotFound, ToolError, UsageError
 from holdfast.core.expressions import as_text
@@ -29,7 +30,6 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
 
-_NO_TOOL = "its tool is not there"  # begins the reason of a skip, and says so again on a replay
 MakeChild = Callable[[str, str, Mapping[str, Any]], Awaitable[ChildTask]]
 Values = ChainMap[str, Any]
 KEY_CHARS_MAX = 200
@@ -50,7 +50,7 @@ class Walker:
         recorded = self.steps.state.steps.get(path)
         try:
             if recorded is None and step.when is not None and not step.when.holds(values):
-                self.steps.skip(path, f"its condition is false: {step.when.text}")
+                self.steps.skip(path, skips.condition_false(step.when.text))
             elif recorded is not None and recorded.status == "skipped":
                 pass
             elif step.for_each is not None:
@@ -59,7 +59,11 @@ class Walker:
                 return await self.do(step, path, values, stakes)
         except (ToolError, UsageError) as error:  # an expression or value that cannot be used
             return self._failed(step, path, describe(error), stakes)
-        return Outcome(status="skipped", reason=self.steps.state.steps[path].reason)
+        return self._skipped(path)
+
+    def _skipped(self, path: str) -> Outcome:
+        step = self.steps.state.steps[path]
+        return Outcome(status="skipped", reason=step.reason, skip_code=step.skip_code)
 
     def _failed(self, step: PlanStep, path: str, failure: Failure, stakes: Stakes) -> Outcome:
         failure = stakes.described(failure)
@@ -87,9 +91,8 @@ class Walker:
         except NotFound as error:
             if not step.optional:
                 raise
-            reason = f"{_NO_TOOL}: {error}"
-            self.steps.skip(path, reason)
-            return Outcome(status="skipped", reason=reason)
+            self.steps.skip(path, skips.tool_missing(error))
+            return self._skipped(path)
         policy = step.policy
         if step.approval is not None:
             policy = msgspec.structs.replace(policy, approval=_approval(step, values))
@@ -150,7 +153,7 @@ class Walker:
         if child.status == "completed":
             return Outcome(status="completed", output=await self.steps.value(child.output))
         if child.status == "skipped":
-            return Outcome(status="skipped", reason=self.steps.state.steps[path].reason)
+            return self._skipped(path)
         return Outcome(status="failed", failure=self.steps.state.steps[path].failure)
 
     # ---- many items ---------------------------------------------------------------------------------------------
@@ -231,7 +234,7 @@ class _Items:
         async def work() -> None:
             for index in waiting:
                 if self._is_left_out(index):
-                    self._walker.steps.skip(self._path_of(index), "another item failed")
+                    self._walker.steps.skip(self._path_of(index), skips.ITEM_FAILED)
                 else:
                     await self._one(index)
 
@@ -346,8 +349,7 @@ class Level:
         while self._ended:
             step, outcome = self._ended.popleft()
             self._remember(step, outcome)
-            unavailable = outcome.status == "skipped" and outcome.reason.startswith(_NO_TOOL)
-            self._schedule.settle(step.id, "unavailable" if unavailable else outcome.status)
+            self._schedule.settle(step.id, "unavailable" if outcome.skip_code == "tool_missing" else outcome.status)
             if outcome.status == "failed" and step.critical:
                 self._failure = self._failure or (self._prefix + step.id, cast(Failure, outcome.failure))
         self._abandon_rest()
@@ -362,10 +364,10 @@ class Level:
     def _has_begun(self, step_id: str) -> bool:
         return self._prefix + step_id in self._walker.steps.state.steps
 
-    def _leave_out(self, skipped: list[tuple[PlanStep, str]]) -> None:
-        for step, reason in skipped:
-            self._walker.steps.skip(self._prefix + step.id, reason)
-            self._remember(step, Outcome(status="skipped", reason=reason))
+    def _leave_out(self, skipped: list[tuple[PlanStep, skips.Skip]]) -> None:
+        for step, why in skipped:
+            self._walker.steps.skip(self._prefix + step.id, why)
+            self._remember(step, Outcome(status="skipped", reason=why.reason, skip_code=why.code))
 
     def _remember(self, step: PlanStep, outcome: Outcome) -> None:
         if outcome.status == "completed":

@@ -82,7 +82,7 @@ def read_measure(kind: str, key: str, value: Any, place: str) -> Any:
             case _:
                 return _number(kind, value)
     except InputInvalid as error:
-        said = str(error).partition(": ")[2] if kind == "resource" else str(error)
+        said = error.problems[0].message if error.problems else str(error)
         raise SettingsInvalid(f"{place}: {said}") from None
 
 

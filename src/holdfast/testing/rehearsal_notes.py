@@ -82,10 +82,7 @@ class Notes:
     def diverged_with(self, error: Divergence) -> None:
         """What the engine itself noticed, such as another kind of wait."""
         self.has_stopped = True
-        words = [line.strip() for line in str(error).splitlines()]
-        path = words[0].removeprefix("step ").partition(" ")[0]
-        told = [word.partition(": ")[2].strip() for word in words[1:3]]
-        self.differs(path, *told)
+        self.differs(error.path, error.recorded, error.attempted)
 
     # ---- comparing ----------------------------------------------------------------------------------------------
 

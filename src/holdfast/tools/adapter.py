@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from holdfast.core.errors import SettingsInvalid
+from holdfast.core.errors import SettingsInvalid, Trouble
 from holdfast.core.resources import DEFAULTS, Resources
 from holdfast.core.suggest import did_you_mean
 from holdfast.tools.tool import Tool
@@ -76,16 +76,16 @@ class Adapter:
         """Why there is no tool of that name, if this family should have it; "" if it has nothing to say to that."""
         return ""
 
-    def missing(self, tool: str) -> Sequence[str]:
-        """What this machine lacks for one of its tools, as sentences. Starts and asks nothing."""
+    def missing(self, tool: str) -> Sequence[Trouble]:
+        """What this machine lacks for one of its tools. Starts and asks nothing."""
         return ()
 
     def suspect(self, tool: str, arguments: Mapping[str, Any]) -> Sequence[Mistake]:
         """What in these arguments, those that are known, will probably fail here: a warning, and no more."""
         return ()
 
-    def troubles(self) -> Sequence[str]:
-        """What its settings ask for and cannot be had here, as sentences: what is wrong; what to do."""
+    def troubles(self) -> Sequence[Trouble]:
+        """What its settings ask for and cannot be had here."""
         return ()
 
     def has_credentials(self, tool: str) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.errors import InputInvalid, InvalidCall, Misconfigured, SettingsInvalid, Transient
+from holdfast.core.errors import InputInvalid, InvalidCall, Misconfigured, SettingsInvalid, Transient, Trouble
 from holdfast.core.resources import DEFAULTS, Resources
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.addresses import Reach, check_url
@@ -141,16 +141,16 @@ class Browser(Adapter):
         check_playwright()
         find_chromium(self.config.executable)
 
-    def missing(self, tool: str) -> Sequence[str]:
-        found: list[str] = []
+    def missing(self, tool: str) -> Sequence[Trouble]:
+        found: list[Trouble] = []
         for check in (check_playwright, lambda: find_chromium(self.config.executable)):
             try:
                 check()
             except Misconfigured as error:
-                found.append(str(error))
+                found.append(Trouble.of(error))
         return found
 
-    def troubles(self) -> Sequence[str]:
+    def troubles(self) -> Sequence[Trouble]:
         """Without settings nobody has asked for a browser."""
         return self.missing("") if self.config != Config() else ()
 

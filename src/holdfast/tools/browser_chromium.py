@@ -71,22 +71,23 @@ def find_chromium(executable: str) -> str:
         found = shutil.which(executable)
         if found is None:
             raise Misconfigured(
-                f'no browser called "{executable}" can be run; correct executable in [tools.browser], or install it'
+                f'no browser called "{executable}" can be run',
+                todo="correct executable in [tools.browser], or install it",
             )
         return found
     for name in NAMES:
         if found := shutil.which(name):
             return found
     raise Misconfigured(
-        f"no browser is on PATH (looked for {', '.join(NAMES)}); install Chromium, such as with "
-        "`apt install chromium`, or name one as executable in [tools.browser]"
+        f"no browser is on PATH (looked for {', '.join(NAMES)})",
+        todo="install Chromium, such as with `apt install chromium`, or name one as executable in [tools.browser]",
     )
 
 
 def check_playwright() -> None:
     if importlib.util.find_spec("playwright") is None:
         raise Misconfigured(
-            "the browser tools need the extra browser of Holdfast; install it: pip install 'holdfast[browser]'"
+            "the browser tools need the extra browser of Holdfast", todo="install it: pip install 'holdfast[browser]'"
         )
 
 

@@ -4,6 +4,8 @@ Playwright says it in sentences, and Chromium in codes such as `net::ERR_CERT_DA
 knows better (an address that may not be reached, an unknown host), its word is taken.
 """
 
+# sentences of others: Playwright
+
 from __future__ import annotations
 
 import re

@@ -4,6 +4,8 @@ Whatever failed before a request was sent is known to be without effect, and so 
 broke off after that is unknown. Which addresses can be reached at all is decided in http_client.py.
 """
 
+# sentences of others: OpenSSL
+
 from __future__ import annotations
 
 import base64

@@ -60,12 +60,12 @@ class Ask(Tool[..., Any]):
             return mistakes
         known = {name: value for name, value in arguments.items() if name not in dynamic}
         found = _mistakes(self.signature.validate({"question": "?", **known}))
-        return [(place, message) for place, message in found if place.partition(".")[0] not in dynamic]
+        return [(one.place, one.message) for one in found if one.place.partition(".")[0] not in dynamic]
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         validated = super().validate(arguments)
         if mistakes := _mistakes(validated):
-            raise InvalidCall(mistakes_in_words(self.name, [(place, message) for place, message in mistakes]))
+            raise InvalidCall(mistakes_in_words(self.name, [(one.place, one.message) for one in mistakes]))
         return validated
 
     def question(self, arguments: Mapping[str, Any]) -> Question:

@@ -24,7 +24,15 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.core.durations import parse_duration
-from holdfast.core.errors import InputInvalid, InvalidCall, Misconfigured, SettingsInvalid, ToolError, Transient
+from holdfast.core.errors import (
+    InputInvalid,
+    InvalidCall,
+    Misconfigured,
+    SettingsInvalid,
+    ToolError,
+    Transient,
+    Trouble,
+)
 from holdfast.core.policy import Breaker
 from holdfast.core.suggest import did_you_mean
 from holdfast.tools.adapter import Adapter, Place
@@ -42,7 +50,7 @@ from holdfast.tools.tool import Tool, tool
 TEXT_CHARS_MAX = 100_000
 TITLE_CHARS_MAX = 500
 CHANNELS_MAX = 20  # of one message
-NEEDS_EXTRA = "notify.send needs the extra notify of Holdfast; install it: pip install 'holdfast[notify]'"
+NEEDS_EXTRA = Trouble("notify.send needs the extra notify of Holdfast", "install it: pip install 'holdfast[notify]'")
 Format = Literal["text", "markdown", "html"]
 _OWN_SERVERS = frozenset({"json", "xml", "form", "mailto"})
 _Telling = Callable[[], Awaitable[None]]
@@ -115,25 +123,25 @@ class Notify(Adapter):
         _check(channels, known.get("title", ""), known.get("text", "later"))
         for channel in channels if "to" in known else ():
             name, _, person = channel.partition(":")
-            if not self._known(name).startswith("env:"):
+            if not self._known(name, "to").startswith("env:"):
                 self._address(channel)
             elif person:
                 self._filter.check_recipient(person)
 
-    def missing(self, tool: str) -> Sequence[str]:
+    def missing(self, tool: str) -> Sequence[Trouble]:
         return () if importlib.util.find_spec("apprise") else (NEEDS_EXTRA,)
 
-    def troubles(self) -> Sequence[str]:
+    def troubles(self) -> Sequence[Trouble]:
         if not self.config.channels:
             return ()
         if lacks := self.missing(""):
             return lacks
-        found: list[str] = []
+        found: list[Trouble] = []
         for name in self.config.channels:
             try:
                 _service(_apprise(), name, self._address(name))
             except Misconfigured as error:
-                found.append(str(error))
+                found.append(Trouble.of(error))
         return found
 
     async def health(self) -> None:
@@ -162,22 +170,23 @@ class Notify(Adapter):
         """Raise if there is no such channel."""
         self._known(channel.partition(":")[0])
 
-    def _known(self, name: str) -> str:
+    def _known(self, name: str, argument: str = "") -> str:
         known = self.config.channels
         if name not in known:
             there = did_you_mean(name, known) or (f"; there are: {', '.join(known)}" if known else "; there are none")
-            raise Misconfigured(f'to: no channel called "{name}" in [tools.notify]{there}')
+            where = f"{argument}: " if argument else ""
+            raise Misconfigured(f'{where}no channel called "{name}" in [tools.notify]{there}')
         return known[name]
 
     def _address(self, channel: str) -> str:
         """The address of a channel, with the person on it if one is named."""
         name, _, person = channel.partition(":")
-        address = self._known(name)
+        address = self._known(name, "to")
         if address.startswith("env:"):
             variable = address.removeprefix("env:")
             address = os.environ.get(variable, "")
             if not address:
-                raise Misconfigured(f'the channel "{name}" needs the environment variable {variable}; set it')
+                raise Misconfigured(f'the channel "{name}" needs the environment variable {variable}', todo="set it")
         cover_address(name, address)
         if person:
             if not address.startswith(("mailto://", "mailtos://")):
@@ -216,9 +225,9 @@ def _service(apprise: Any, channel: str, address: str) -> Any:
     asset = apprise.AppriseAsset(app_id="Holdfast", app_desc="Holdfast", http_redirects=False)
     service: Any = apprise.Apprise(asset=asset)
     if not service.add(address):
-        raise Misconfigured(f'the address of the channel "{channel}" makes no sense to apprise; correct it')
+        raise Misconfigured(f'the address of the channel "{channel}" makes no sense to apprise', todo="correct it")
     if len(service.services) != 1:
-        raise Misconfigured(f'the channel "{channel}" has more than one address; make each of them a channel')
+        raise Misconfigured(f'the channel "{channel}" has more than one address', todo="make each of them a channel")
     return service
 
 
@@ -278,5 +287,5 @@ def _apprise() -> Any:
             apprise: Any = importlib.import_module("apprise")
             apprise.Apprise.instantiate("json://localhost")  # which makes it read all of them
     except ImportError as error:
-        raise Misconfigured(NEEDS_EXTRA) from error
+        raise Misconfigured(NEEDS_EXTRA.what, todo=NEEDS_EXTRA.todo) from error
     return apprise

@@ -5,6 +5,8 @@ arrives: in the log of the service, in the answers to its web requests, and in t
 changed on the way, and whoever sends without Holdfast is not listened to.
 """
 
+# sentences of others: apprise
+
 from __future__ import annotations
 
 import logging

@@ -18,6 +18,8 @@
 A refusal counts only if nothing else was heard: of a message to several people, or in several parts, one may have gone.
 """
 
+# sentences of others: apprise
+
 from __future__ import annotations
 
 import errno

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from holdfast.core.errors import NotFound, SettingsInvalid, UsageError
+from holdfast.core.errors import NotFound, SettingsInvalid, Trouble, UsageError
 from holdfast.core.suggest import did_you_mean
 from holdfast.tools.adapter import Adapter, HealthCheck
 from holdfast.tools.bugs import place_in_their_code
@@ -102,8 +102,8 @@ class Registry:
         reason = self.why_absent(fallback)
         return f"is missing: {reason}" if reason else f"does not exist{did_you_mean(fallback, self._tools)}"
 
-    def missing(self, name: str) -> list[str]:
-        """What a tool needs and this machine does not have, as sentences."""
+    def missing(self, name: str) -> list[Trouble]:
+        """What a tool needs and this machine does not have."""
         family = self._family_of(name)
         return [*self.get(name).missing(), *(family.missing(name) if family is not None else ())]
 

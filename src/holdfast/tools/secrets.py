@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.core.errors import Misconfigured, ToolError
+from holdfast.core.errors import Misconfigured, ToolError, Trouble
 from holdfast.core.secrets import SECRET_BYTES_MAX, SECRET_CHARS_MIN, Source, not_declared
 from holdfast.tools.masks import masks
 from holdfast.tools.processes import spawn
@@ -61,9 +61,9 @@ class Vault:
             case "command":
                 value = await self._ask(name, source)
         if not value:
-            raise Misconfigured(self._empty(name, source))
+            raise Misconfigured(str(self._empty(name, source)))
         if too_short := _too_short(name, value):
-            raise Misconfigured(too_short)
+            raise Misconfigured(str(too_short))
         masks.add(name, value)
         return value
 
@@ -82,11 +82,11 @@ class Vault:
 
     # ---- before anything starts ---------------------------------------------------------------------------------
 
-    def missing(self, name: str) -> str:
-        """What keeps a secret from being had, as far as that can be seen without asking a command; "" if nothing."""
+    def missing(self, name: str) -> Trouble | None:
+        """What keeps a secret from being had, as far as that can be seen without asking a command."""
         source = self._sources.get(name)
         if source is None:
-            return not_declared(name, sorted(self._sources))
+            return Trouble(not_declared(name, sorted(self._sources)))
         match source.kind:
             case "env":
                 value = os.environ.get(source.where[0], "")
@@ -96,38 +96,39 @@ class Vault:
                     value = self._read(name, source)
                     return _too_short(name, value) if value else self._empty(name, source)
                 except Misconfigured as error:
-                    return str(error)
+                    return Trouble.of(error)
             case "command":
                 if (
                     shutil.which(source.where[0], path=os.environ.get("PATH"))
                     or (self._root / source.where[0]).exists()
                 ):
-                    return ""
-                return f'the secret {name} needs the program "{source.where[0]}", which is not on PATH; install it'
+                    return None
+                what = f'the secret {name} needs the program "{source.where[0]}", which is not on PATH'
+                return Trouble(what, "install it")
 
-    def warnings(self) -> list[str]:
-        """Files that others may read, as sentences."""
-        said: list[str] = []
+    def warnings(self) -> list[Trouble]:
+        """Files that others may read."""
+        found: list[Trouble] = []
         for name, source in self._sources.items():
             if source.kind == "file" and (warning := self._open_to_others(name, source)):
-                said.append(warning)
-        return said
+                found.append(warning)
+        return found
 
-    def _open_to_others(self, name: str, source: Source) -> str:
+    def _open_to_others(self, name: str, source: Source) -> Trouble | None:
         with suppress(OSError, RuntimeError):
             path = self._path(source)
             if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                return f"the file of the secret {name} can be read by others: {path}; run: chmod 600 {path}"
-        return ""
+                return Trouble(f"the file of the secret {name} can be read by others: {path}", f"run: chmod 600 {path}")
+        return None
 
-    def _empty(self, name: str, source: Source) -> str:
+    def _empty(self, name: str, source: Source) -> Trouble:
         match source.kind:
             case "env":
-                return f"the secret {name} needs the environment variable {source.where[0]}; set it"
+                return Trouble(f"the secret {name} needs the environment variable {source.where[0]}", "set it")
             case "file":
-                return f"the secret {name} is empty: nothing is in the file {self._path(source)}"
+                return Trouble(f"the secret {name} is empty: nothing is in the file {self._path(source)}")
             case "command":
-                return f"the secret {name} is empty: its command {source.where[0]} printed nothing"
+                return Trouble(f"the secret {name} is empty: its command {source.where[0]} printed nothing")
 
     # ---- where they are -----------------------------------------------------------------------------------------
 
@@ -192,21 +193,19 @@ async def _bounded(stream: asyncio.StreamReader) -> bytes:
     return body
 
 
-def _too_short(name: str, value: str) -> str:
+def _too_short(name: str, value: str) -> Trouble | None:
     if len(value) >= SECRET_CHARS_MIN:
-        return ""
-    return (
-        f"the secret {name} has {len(value)} characters, at least {SECRET_CHARS_MIN} are needed: "
-        "anything shorter is found in every text and cannot be masked; choose a longer one"
-    )
+        return None
+    what = f"the secret {name} has {len(value)} characters, at least {SECRET_CHARS_MIN} are needed: "
+    return Trouble(what + "anything shorter is found in every text and cannot be masked", "choose a longer one")
 
 
 def _text(name: str, body: bytes) -> str:
     if len(body) > SECRET_BYTES_MAX:
         raise Misconfigured(
-            f"the secret {name} has more than {SECRET_BYTES_MAX:,} bytes; pass the path of the file instead"
+            f"the secret {name} has more than {SECRET_BYTES_MAX:,} bytes", todo="pass the path of the file instead"
         )
     try:
         return body.decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        raise Misconfigured(f"the secret {name} is not text; pass the path of the file instead") from None
+        raise Misconfigured(f"the secret {name} is not text", todo="pass the path of the file instead") from None

@@ -3,6 +3,8 @@
 A limit is named with what is allowed, what was used, and how to raise it.
 """
 
+# sentences of others: the shell
+
 from __future__ import annotations
 
 import errno

@@ -18,7 +18,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
 
-from holdfast.core.errors import InvalidCall, ToolError, UsageError
+from holdfast.core.errors import InvalidCall, ToolError, Trouble, UsageError
 from holdfast.core.policy import Approval, Breaker, DoubtPolicy, Effect, Retry
 from holdfast.core.resources import Resources
 from holdfast.tools.call import Call, HeldBack, running_call
@@ -126,9 +126,9 @@ class Tool(Hooked, Generic[P, R]):
             if self._judge is not None:
                 self._judge(self.signature.known(arguments, dynamic), dynamic)
             if self._check is not None and not dynamic:
-                self.validate(arguments)
+                self._check(self.signature.validate(arguments))
         except Exception as error:  # a judgement is the tool's own code, and its text is what is shown
-            return [self._place_in(str(error).removeprefix(f"{self.name}: "))]
+            return [self._place_in(str(error))]
         return []
 
     def _place_in(self, text: str) -> Mistake:
@@ -146,7 +146,8 @@ class Tool(Hooked, Generic[P, R]):
             decoder.decode(encoded)
         except msgspec.ValidationError as error:
             raise OutputInvalid(
-                f"{self.name} returned something else than it declares: {error}; correct the tool or its annotation"
+                f"{self.name} returned something else than it declares: {error}",
+                todo="correct the tool or its annotation",
             ) from None
         return encoded
 
@@ -160,16 +161,17 @@ class Tool(Hooked, Generic[P, R]):
         it, because journals that are older than that know only the first part."""
         return f"{self.signature.digest(self.name, self.version)}.{self.effect}"
 
-    def missing(self) -> list[str]:
-        """What the tool needs and this machine does not have, as sentences."""
-        unmet: list[str] = []
+    def missing(self) -> list[Trouble]:
+        """What the tool needs and this machine does not have."""
+        unmet: list[Trouble] = []
         for need in self.requires:
             if need.startswith("env:"):
                 variable = need.removeprefix("env:")
                 if not os.environ.get(variable):
-                    unmet.append(f"{self.name} needs the environment variable {variable}; set it")
+                    unmet.append(Trouble(f"{self.name} needs the environment variable {variable}", "set it"))
             elif shutil.which(need) is None:
-                unmet.append(f'{self.name} needs the program "{need}", which is not on PATH; install it')
+                what = f'{self.name} needs the program "{need}", which is not on PATH'
+                unmet.append(Trouble(what, "install it"))
         return unmet
 
     # ---- running

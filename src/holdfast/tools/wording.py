@@ -1,5 +1,7 @@
 """Wrong arguments, in words: where, what was expected, what was given, and the name that was probably meant."""
 
+# sentences of others: msgspec
+
 from __future__ import annotations
 
 import enum

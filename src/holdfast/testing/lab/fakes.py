@@ -161,8 +161,8 @@ class FakeStandIn(StandIn):
         try:
             return self._tool.output(value)
         except OutputInvalid as error:
-            what, _, _ = str(error).rpartition(";")
-            raise OutputInvalid(f"{what}; that came from your fake: correct its returns= or does=") from None
+            todo = "that came from your fake: correct its returns= or does="
+            raise OutputInvalid(error.what, todo=todo) from None
 
 
 def _defaults(does: Callable[..., Any], shaped: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:

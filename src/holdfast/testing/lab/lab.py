@@ -7,7 +7,6 @@ to the byte.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +19,7 @@ from holdfast.core.durations import parse_moment as parse_time
 from holdfast.core.errors import Divergence, PlanInvalid, Problem
 from holdfast.core.forms import ASK
 from holdfast.core.policy import Effect
-from holdfast.core.suggest import did_you_mean
+from holdfast.core.suggest import did_you_mean, quoted
 from holdfast.programs.function import Function
 from holdfast.programs.prepare import Subject
 from holdfast.testing.lab import script as scripts
@@ -50,7 +49,6 @@ from holdfast.tools.tool import Tool
 
 LIMIT = "365d"
 EVENTS_MAX = 10_000
-_NO_TOOL = re.compile(r'no tool called ("[^"]*")')
 
 
 class Lab:
@@ -279,11 +277,11 @@ def _with_hints(error: PlanInvalid) -> PlanInvalid:
     """A plan names its tools, so one that was not faked looks like a mistake in the plan."""
     problems: list[Problem] = []
     for problem in error.problems:
-        missing = _NO_TOOL.match(problem.message)
+        tool = problem.missing_tool
         hint = (
-            f"; in the lab, lab.fake({missing[1]}, returns=…) makes one, lab.use(…) takes a real one" if missing else ""
+            f"; in the lab, lab.fake({quoted(tool)}, returns=…) makes one, lab.use(…) takes a real one" if tool else ""
         )
-        problems.append(Problem(problem.place, problem.message + hint))
+        problems.append(problem._replace(message=problem.message + hint))
     return PlanInvalid(problems, error.source)
 
 

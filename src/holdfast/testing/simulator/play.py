@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.held import RESTORED
 from holdfast.core.lifecycle import ENDS
 from holdfast.journal.log import read_state
 from holdfast.journal.memory import MemoryStore
@@ -144,7 +145,7 @@ class _Conductor:
         """
         for each in self._hosts:
             each.kill("restored")
-        why = "it was restored from a backup"
+        why = RESTORED
         held = [head.id for head in await self._shared.heads(Query(limit=10_000)) if head.status not in ENDS]
         await self._shared.hold(held, why)
         self._common.history.write(Held(at_us=self._common.now_us(), process="", execution_ids=held, why=why))

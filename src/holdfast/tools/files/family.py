@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.errors import Misconfigured, NotPermitted, ToolError
+from holdfast.core.errors import Misconfigured, ToolError
 from holdfast.core.policy import VALUE_BYTES_MAX
 from holdfast.tools.adapter import MEMORY, Adapter, Place
 from holdfast.tools.call import Call
@@ -117,11 +117,8 @@ class Files(Adapter):
                 continue
             path = os.path.join(grounds.folder, checked_path(known[name], name))
             after_the_first_name = dropwhile(lambda part: part in ("", ".", ".."), known[name].split("/"))
-            try:
-                # `..` after a name may come back from wherever a link leads, so its text says nothing.
-                grounds.start(path if ".." in after_the_first_name else os.path.normpath(path))
-            except NotPermitted as error:
-                raise NotPermitted(f"{name}: {str(error).removeprefix('path: ')}") from None
+            # `..` after a name may come back from wherever a link leads, so its text says nothing.
+            grounds.start(path if ".." in after_the_first_name else os.path.normpath(path), name)
 
     def rollback(self, call: Call, keys: Collection[str] | None = None) -> Rollback:
         """Of the call's whole execution, or of the steps with these keys."""

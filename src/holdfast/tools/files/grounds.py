@@ -66,19 +66,19 @@ class Grounds:
 
     # ---- roots
 
-    def start(self, path: str) -> tuple[str, list[str]]:
-        """The root to walk from, and the names to walk. `path` is absolute."""
+    def start(self, path: str, argument: str = "path") -> tuple[str, list[str]]:
+        """The root to walk from, and the names to walk. `path` is absolute; `argument` is what a refusal calls it."""
         for written in (path, os.path.normpath(path)):  # `..` in front of a root is settled by its text
             parts = [part for part in written.split("/") if part not in ("", ".")]
             for root in self._roots:
                 own = [part for part in root.split("/") if part]
                 if parts[: len(own)] == own:
                     return root, parts[len(own) :]
-        raise self.outside(path)
+        raise self.outside(path, argument)
 
-    def outside(self, path: str) -> NotPermitted:
+    def outside(self, path: str, argument: str = "path") -> NotPermitted:
         return NotPermitted(
-            f"path: {quoted(path)} leads outside the allowed folders ({', '.join(self._roots)}); "
+            f"{argument}: {quoted(path)} leads outside the allowed folders ({', '.join(self._roots)}); "
             "stay inside, or allow more in tools.files.roots"
         )
 

@@ -21,7 +21,7 @@ from holdfast.tools.files.trouble import explained
 
 VACATED = "\0"  # before a path from which something would have been moved away by then
 
-Action = Literal["restore", "remove", "move back", "nothing"]
+Action = Literal["restore", "remove", "move_back", "nothing"]
 
 
 class Undoing(NamedTuple):
@@ -96,8 +96,8 @@ class Rollback:
             return Undoing(change, "nothing")
         if change.before.is_at(there) and here == ABSENT:
             paper.move(change.to, change.path)
-            return Undoing(change, "move back")
-        return Undoing(change, "move back", self._moved_since(change, here), forcible=False)
+            return Undoing(change, "move_back")
+        return Undoing(change, "move_back", self._moved_since(change, here), forcible=False)
 
     def _moved_since(self, change: Change, here: str) -> str:
         return self._changed_since(change, change.to if here == ABSENT else change.path)
@@ -119,7 +119,7 @@ class Rollback:
 
     def _undo(self, undoing: Undoing) -> None:
         change = undoing.change
-        if undoing.action == "move back":
+        if undoing.action == "move_back":
             self._move_back(undoing)
         elif undoing.action != "nothing":
             image = self._before.open_image(self._execution_id, change.before.digest) if change.before.digest else None

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.durations import parse_duration
-from holdfast.core.errors import InputInvalid, Misconfigured, SettingsInvalid, ToolError
+from holdfast.core.errors import InputInvalid, Misconfigured, SettingsInvalid, ToolError, Trouble
 from holdfast.core.plan_resources import resources_of
 from holdfast.core.policy import Approval, Effect
 from holdfast.core.resources import Resources
@@ -114,10 +114,10 @@ class Mcp(Adapter):
     def absent(self, tool: str) -> str:
         return next(filter(None, (source.absent(tool) for source in self._sources)), "")
 
-    def troubles(self) -> Sequence[str]:
+    def troubles(self) -> Sequence[Trouble]:
         return [said for source in self._sources if (said := source.lacks())]
 
-    def missing(self, tool: str) -> Sequence[str]:
+    def missing(self, tool: str) -> Sequence[Trouble]:
         return [said for source in self._sources if tool.startswith(f"{source.name}.") and (said := source.lacks())]
 
     def suspect(self, tool: str, arguments: Mapping[str, Any]) -> Sequence[Mistake]:
@@ -202,22 +202,22 @@ class Source:
         self._trouble = ""
         return self.known()
 
-    def lacks(self) -> str:
-        """What keeps it from being reached, as far as that can be seen without trying; "" if nothing."""
+    def lacks(self) -> Trouble | None:
+        """What keeps it from being reached, as far as that can be seen without trying."""
         if importlib.util.find_spec("mcp") is None:
             return EXTRA_NEEDED
         try:
             reached = self._reached()
         except Misconfigured as error:
-            return str(error)
+            return Trouble.of(error)
         if not reached.command:
-            return ""
+            return None
         program = reached.command[0]
         sought = os.path.join(reached.cwd, program) if "/" in program else program
         if shutil.which(sought, path=reached.env.get("PATH")) is not None:
-            return ""
+            return None
         where = f"tools.mcp.servers.{self.name}.command"
-        return f'{where}: no program called "{program}" can be run; install it, or correct the command'
+        return Trouble(f'{where}: no program called "{program}" can be run', "install it, or correct the command")
 
     def absent(self, tool: str) -> str:
         """Why a tool of that name cannot be had, if it is ours to say."""
@@ -257,7 +257,9 @@ class Source:
         headers = {name: _value(name, value, f"{where}.headers") for name, value in config.headers.items()}
         for name, value in headers.items():
             if not value.isascii():  # told here, and not by somebody who would show the character
-                raise Misconfigured(f"{where}.headers.{name}: it has a character that is not ASCII; write it in ASCII")
+                raise Misconfigured(
+                    f"{where}.headers.{name}: it has a character that is not ASCII", todo="write it in ASCII"
+                )
         cwd = Path(self._place.root, config.cwd)
         return Reached(
             config.command, minimal_environment(env), cwd, config.url, headers, self._start_timeout_s, self._resources
@@ -310,7 +312,7 @@ def _value(name: str, value: str, where: str) -> str:
         return value
     variable = value.removeprefix(FROM_HERE)
     if variable not in os.environ:
-        raise Misconfigured(f"{where}: the environment variable {variable} is not set; set it")
+        raise Misconfigured(f"{where}: the environment variable {variable} is not set", todo="set it")
     cover(variable, os.environ[variable])
     return os.environ[variable]
 
@@ -329,7 +331,7 @@ def _resources(name: str, config: ServerConfig, otherwise: Resources) -> Resourc
         return resources_of(config.resources).over(otherwise)
     except InputInvalid as error:
         raise SettingsInvalid(
-            "\n".join(f"tools.mcp.servers.{name}.{line}" for line in str(error).split("\n"))
+            "\n".join(f"tools.mcp.servers.{name}.{line}" for line in str(error).splitlines())
         ) from None
 
 

@@ -17,6 +17,8 @@
 | an answer that is no result, or breaks its own schema | logic | known |
 """
 
+# sentences of others: the MCP SDK
+
 from __future__ import annotations
 
 from typing import Any, TypedDict, cast

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, cast
 
-from holdfast.core.errors import InvalidCall, Misconfigured
+from holdfast.core.errors import InvalidCall, Misconfigured, Trouble
 from holdfast.core.suggest import describe_value, did_you_mean
 from holdfast.tools.annotations import Parameter, without_prose
 from holdfast.tools.masks import masks
@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 DEPTH_MAX = 64  # of a schema
 REFERENCES_MAX = 10_000  # followed while one value is checked: a small schema can ask for more than a lifetime's work
 MISTAKES_MAX = 20
-EXTRA_NEEDED = "MCP servers need the extra mcp of Holdfast; install it: pip install 'holdfast[mcp]'"
+EXTRA_NEEDED = Trouble("MCP servers need the extra mcp of Holdfast", "install it: pip install 'holdfast[mcp]'")
 
 _NAMED = (
     "properties",
@@ -272,5 +272,5 @@ def _jsonschema() -> Any:
     try:
         import jsonschema
     except ImportError as error:
-        raise Misconfigured(EXTRA_NEEDED) from error
+        raise Misconfigured(EXTRA_NEEDED.what, todo=EXTRA_NEEDED.todo) from error
     return jsonschema

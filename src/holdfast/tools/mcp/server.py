@@ -342,7 +342,7 @@ def _sdk() -> Any:
         from mcp import Client
 
         return Client
-    raise Misconfigured(EXTRA_NEEDED)
+    raise Misconfigured(EXTRA_NEEDED.what, todo=EXTRA_NEEDED.todo)
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:

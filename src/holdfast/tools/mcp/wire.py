@@ -4,6 +4,8 @@ Owns what every message is bounded by before anything is made of it. A server th
 end, or ends, is cut off here, and the reason is written down for whoever waited for its answer.
 """
 
+# sentences of others: the MCP SDK
+
 from __future__ import annotations
 
 import asyncio
