@@ -1,13 +1,20 @@
-"""The core's third-party imports, as an allow-list. Which room may import which is import-linter's to say."""
+"""Third-party imports: which ones the core may use, and that code uses every extra.
+
+import-linter checks which room imports which.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-CORE = Path(__file__).parent.parent / "src" / "holdfast" / "core"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "holdfast"
+CORE = SOURCE / "core"
 
 
 def imported_packages(source: str) -> Iterator[str]:
@@ -27,3 +34,15 @@ def test_core_imports_the_standard_library_and_msgspec_only() -> None:
         if package not in allowed
     }
     assert not found
+
+
+def test_every_extra_is_imported_by_code_and_all_means_each_of_them() -> None:
+    extras: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    del extras["dev"]
+    assert extras.pop("all") == [f"holdfast[{','.join(sorted(extras))}]"]
+    code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
+    packages = {re.split(r"[^\w-]", one)[0] for extra in extras.values() for one in extra}
+    imports = {name: rf"""^\s*(from|import) {name}\b|import_module\("{name}"\)""" for name in packages}
+    assert not {name for name, pattern in imports.items() if not re.search(pattern, code, re.MULTILINE)}
