@@ -143,14 +143,15 @@ class Engine(core_engine.Engine):
         every tool is asked anew; what it answers is kept for others all the same. `by` says who hands it in, where that
         is not whoever runs this process.
         """
+        found = self.preparer.find(program)
         created = self.preparer.prepare(
-            program, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
+            found, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
             budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
             resources=resources, fresh=not cache, by=by or core_engine.user(),
         )  # fmt: skip
         if created.checkpoint is None:
             created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)
-        unmet = self.preparer.unmet(program)
+        unmet = self.preparer.unmet(found)
         if unmet:
             raise Misconfigured("\n".join(["nothing was started, because something is missing:", *unmet]))
         return await self.submit(created, program=self._open(created))
@@ -162,8 +163,9 @@ class Engine(core_engine.Engine):
 
     async def check(self, program: Subject, *, inputs: Mapping[str, Any] | None = None) -> list[str]:
         """Check a task without starting it: raises for mistakes, returns what this machine lacks, as sentences."""
-        self.preparer.prepare(program, inputs)
-        return self.preparer.unmet(program)
+        found = self.preparer.find(program)
+        self.preparer.prepare(found, inputs)
+        return self.preparer.unmet(found)
 
     async def retry(
         self,
