@@ -40,11 +40,9 @@ def resuming(why: str) -> Doing:
 
 async def _is_held(_store: Store, head: Head) -> bool:
     """By a person, by a restored backup, or because it was handed in so."""
-    return (
-        head.status in ("paused", "interrupted")
-        or bool(head.held)
-        or (head.status == "queued" and head.wake_at is None)
-    )
+    from holdfast.engine.at_rest import is_held
+
+    return head.status in ("paused", "interrupted") or is_held(head)
 
 
 async def _held(engine: Engine, ids: list[str]) -> dict[str, str]:

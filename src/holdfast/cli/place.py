@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from holdfast.journal.liveness import Liveness, LockFiles
     from holdfast.journal.postgres import PostgresStore
     from holdfast.journal.sqlite import SqliteStore
-    from holdfast.journal.store import Head
     from holdfast.settings import Settings
 
 T = TypeVar("T")
@@ -180,13 +179,6 @@ def lock_files(settings: Settings) -> LockFiles:
     from holdfast.journal.liveness import LockFiles
 
     return LockFiles(settings.data_folder / DRIVERS_FOLDER)
-
-
-def is_left_alone(head: Head, is_dead: Callable[[str], bool]) -> bool:
-    """It should move, and no living process drives it."""
-    if head.ended_at or head.status in ("paused", "interrupted"):
-        return False
-    return not head.driver or is_dead(head.driver)
 
 
 def left_alone(execution_id: str, held: str = "") -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +18,20 @@ from holdfast.core.events import Request
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import orders
+from holdfast.engine.at_rest import is_at_rest
 from holdfast.engine.feed import Watched, watch
 from holdfast.engine.fitting import edits_objection, output_objection
 from holdfast.engine.orders import Order
 from holdfast.engine.wire import resolved, wire_state
 from holdfast.journal.blobs import fetch_value
 from holdfast.journal.log import read_state
-from holdfast.journal.store import ASKED, Head
+from holdfast.journal.store import Head
 from holdfast.tools.values import encode
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
-PEOPLE = frozenset({"approval", "answer", "correction", "doubt", "budget"})
+LOOK_S = 0.5  # how often to look again: its children are not listened to
 
 
 class Run:
@@ -79,24 +83,31 @@ class Run:
             await driver.finished.wait()
             if driver.state.is_ended and driver.log.is_durable():
                 return driver.state  # it was driven here to its end, and that end is on disk
-        await self._wait(lambda head: head.status in ENDS)
+        await self._wait(self._has_ended)
         return await self.state()
 
     async def settled(self) -> Head:
-        """Wait until the execution has ended or only a person can move it."""
-        return await self._wait(lambda head: is_settled(head, self._engine.is_dead))
+        """Wait until the execution has ended, or only a person can move it or the children it waits for."""
+        return await self._wait(partial(is_at_rest, self._engine))
 
-    async def _wait(self, enough: Callable[[Head], bool]) -> Head:
+    @staticmethod
+    async def _has_ended(head: Head) -> bool:
+        return head.status in ENDS
+
+    async def _wait(self, enough: Callable[[Head], Awaitable[bool]]) -> Head:
         services = self._engine.services
         subscription = services.feed.subscribe(self.id, status_only=True)
         try:
             while True:
                 subscription.changed.clear()
                 head = await services.store.head(self.id)
-                if enough(head):
+                if await enough(head):
                     return head
                 self._engine.raise_problem(self.id)
-                await subscription.changed.wait()
+                waits_for_child = any(reason.kind == "child" for reason in head.reasons)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S if waits_for_child else None):
+                        await subscription.changed.wait()
         finally:
             services.feed.unsubscribe(self.id, subscription)
 
@@ -192,14 +203,3 @@ class Run:
 def _object(text: str) -> None:
     if text:
         raise InputInvalid(text)
-
-
-def is_settled(head: Head, is_dead: Callable[[str], bool]) -> bool:
-    """Ended, held until a person says so, or waiting for nothing but people."""
-    if head.status in ENDS or head.status == "interrupted" or head.quarantined or head.held:
-        return True
-    if head.status == "paused":  # its driver leaves when the steps that were running have finished
-        return not head.driver or is_dead(head.driver)
-    if head.status != "waiting" or head.wake_at in (0, ASKED):  # something has come, and somebody is about to see to it
-        return False
-    return bool(head.reasons) and all(reason.kind in PEOPLE for reason in head.reasons)
