@@ -25,6 +25,7 @@ from holdfast.core.pressure import PressureLimits
 from holdfast.core.resources import Resources, parse_size
 from holdfast.core.secrets import read_sources
 from holdfast.engine import engine as core_engine
+from holdfast.engine.command_gateway import user
 from holdfast.engine.feed import Feed
 from holdfast.engine.forks import check_retry
 from holdfast.engine.keeping import Recovery
@@ -147,7 +148,7 @@ class Engine(core_engine.Engine):
         created = self.preparer.prepare(
             found, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
             budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
-            resources=resources, fresh=not cache, by=by or core_engine.user(),
+            resources=resources, fresh=not cache, by=by or user(),
         )  # fmt: skip
         if created.checkpoint is None:
             created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)

@@ -19,7 +19,6 @@ def resuming(why: str) -> Doing:
         import msgspec
 
         from holdfast.core.commands import Answer
-        from holdfast.engine.holding import let_go
 
         held = await _held(engine, ids)
         foreign = await _foreign(engine, held)
@@ -30,7 +29,6 @@ def resuming(why: str) -> Doing:
             if execution_id not in held or answer.outcome == "refused":
                 yield execution_id, answer
                 continue
-            await let_go(engine.services.store, execution_id)
             text = answer.text if answer.outcome == "applied" else "held no longer"
             yield execution_id, msgspec.structs.replace(answer, outcome="applied", text=text)
 

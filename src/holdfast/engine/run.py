@@ -10,23 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET
 
 from holdfast.core.commands import Answer
 from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, Refused
-from holdfast.core.events import Request
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import orders
 from holdfast.engine.at_rest import is_at_rest
 from holdfast.engine.feed import Watched, watch
-from holdfast.engine.fitting import edits_objection, output_objection
 from holdfast.engine.orders import Order
 from holdfast.engine.wire import resolved, wire_state
 from holdfast.journal.blobs import fetch_value
 from holdfast.journal.log import read_state
 from holdfast.journal.store import Head
-from holdfast.tools.values import encode
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
@@ -119,11 +115,7 @@ class Run:
 
     async def give(self, order: Order, *, by: str = "", id: str = "") -> Answer:
         """Give an order. What comes with it must fit the tool of the step that asks. Raises Refused, if it was."""
-        if order.edits is not None:
-            await self._check_edits(order.arguments["step"], order.edits)
-        if order.output is not UNSET:
-            await self._check_output(order.arguments["step"], order.output)
-        return self._insist(await self.command(order.verb, by=by, id=id, **order.arguments))
+        return self._insist(await self._engine.give(self.id, order, by=by, command_id=id))
 
     async def pause(self, *, by: str = "", why: str = "") -> Answer:
         return await self.give(orders.pause(why=why), by=by)
@@ -163,8 +155,7 @@ class Run:
 
     async def extend(self, steps: list[Mapping[str, Any]], *, by: str = "") -> Answer:
         """Add steps to a running plan."""
-        raw = await self._engine.check_extension(self.id, steps)
-        return self._insist(await self.command("extend", by=by, data=raw, count=len(steps)))
+        return await self.give(orders.extend(steps), by=by)
 
     async def budget(self, *, add: float | None = None, limit: float | None = None, by: str = "") -> Answer:
         """Raise what it may spend by `add`, or set it to `limit`, in US dollars. Steps that now have room go on."""
@@ -175,31 +166,8 @@ class Run:
         saved, _ = await self._engine.checkpoint(self.id, by=by)
         return Path(saved.file)
 
-    async def _check_edits(self, step: str, edits: Mapping[str, Any]) -> None:
-        """What a person changes must fit the tool, as what a program asks for must."""
-        request = await self._request(step)
-        if request is not None:
-            own = await fetch_value(self._engine.services.store, request.arguments)
-            _object(edits_objection(self._engine.known_tool(request.tool), own, encode(edits, "the edited arguments")))
-
-    async def _check_output(self, step: str, output: Any) -> None:
-        request = await self._request(step)
-        if request is not None:
-            _object(output_objection(self._engine.known_tool(request.tool), encode(output, "the output")))
-
-    async def _request(self, step: str) -> Request | None:
-        """The open request meant by a step's path, a request's id, or nothing if there is only one."""
-        open_requests = [asked.request for asked in (await self.state()).open_requests()]
-        fitting = [request for request in open_requests if not step or step in (request.id, request.path)]
-        return fitting[0] if len(fitting) == 1 else None
-
     @staticmethod
     def _insist(answer: Answer) -> Answer:
         if answer.outcome == "refused":
             raise Refused(answer.text)
         return answer
-
-
-def _object(text: str) -> None:
-    if text:
-        raise InputInvalid(text)
