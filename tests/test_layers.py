@@ -46,3 +46,16 @@ def test_every_extra_is_imported_by_code_and_all_means_each_of_them() -> None:
     packages = {re.split(r"[^\w-]", one)[0] for extra in extras.values() for one in extra}
     imports = {name: rf"""^\s*(from|import) {name}\b|import_module\("{name}"\)""" for name in packages}
     assert not {name for name, pattern in imports.items() if not re.search(pattern, code, re.MULTILINE)}
+
+
+def test_only_the_composition_root_makes_engines_and_opens_stores() -> None:
+    """The command line and the testing package get theirs from app.py, and their stores from journal/open.py."""
+    made = {
+        r"\bServices\(": {"app.py"},
+        r"\bSqliteStore\(|\bopen_postgres\(|\bLockFiles\(": {
+            "journal/open.py", "journal/sqlite.py", "journal/postgres_address.py", "journal/liveness.py"
+        },
+    }  # fmt: skip
+    for pattern, homes in made.items():
+        found = {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*.py") if re.search(pattern, file.read_text())}
+        assert found <= homes
