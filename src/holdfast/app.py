@@ -11,50 +11,43 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.durations import parse_duration
-from holdfast.core.errors import InputInvalid, Misconfigured, SettingsInvalid, UsageError
-from holdfast.core.plan_checkpoint import checkpoints_of
-from holdfast.core.plan_resources import resources_of
+from holdfast.core.errors import InputInvalid, Misconfigured, SettingsInvalid
 from holdfast.core.policy import Checkpoints
 from holdfast.core.pressure import PressureLimits
 from holdfast.core.resources import Resources, parse_size
 from holdfast.core.secrets import read_sources
 from holdfast.engine import engine as core_engine
+from holdfast.engine.command_gateway import user
 from holdfast.engine.feed import Feed
 from holdfast.engine.forks import check_retry
 from holdfast.engine.keeping import Recovery
 from holdfast.engine.notices import Notices
 from holdfast.engine.pressure import Pressure
+from holdfast.engine.program import ProgramKind
 from holdfast.engine.run import Run
 from holdfast.engine.services import Limits, Services, SystemClock
 from holdfast.engine.tidying import Retention
-from holdfast.journal.live import RING_FILE, LiveRing
-from holdfast.journal.liveness import InProcess, Liveness, LockFiles
-from holdfast.journal.memory import MemoryStore
-from holdfast.journal.postgres_address import is_postgres, open_postgres
-from holdfast.journal.sqlite import SqliteStore
-from holdfast.journal.store import Store
+from holdfast.journal.open import Journal, open_journal
 from holdfast.journal.writer import Writer
-from holdfast.programs.function import Function
-from holdfast.programs.prepare import Preparer, Subject, limited
 from holdfast.settings import Settings, ensure_data_folder, load_settings
 from holdfast.settings.known import remember
 from holdfast.tools.adapter import Adapter, Place
-from holdfast.tools.builtin import builtin_adapters
 from holdfast.tools.home import refuse_while_loading
-from holdfast.tools.machine import read_machine
-from holdfast.tools.notify import Notify
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Vault
 from holdfast.tools.tool import Tool
 from holdfast.version import VERSION
 
-_memory_liveness = InProcess()
+if TYPE_CHECKING:  # what reads plans and what sends is loaded when it is needed: commands that only look do without
+    from holdfast.programs.function import Function
+    from holdfast.programs.prepare import Preparer, Subject
+
 log = logging.getLogger("holdfast")
 
 
@@ -80,35 +73,41 @@ class Engine(core_engine.Engine):
         if not isinstance(store, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance] -- not everybody checks types
             expected = 'a path, "memory:" or "postgresql://…"'
             raise InputInvalid(f"store: expected {expected}, got {type(store).__name__} {str(store)[:80]!r}")
-        flags = {"store": str(store)} if store is not None else {}
-        self.settings = settings or _settings_with_warnings(Path(folder or "."), flags)
-        registry = registry_of(self.settings, tools, functions)
-        clock = SystemClock()
-        secrets = vault_of(self.settings)
+        settings = settings or _settings_with_warnings(Path(folder or "."), store)
+        registry = registry_of(settings, tools, functions)
+        secrets = vault_of(settings)
         secrets.cover()
-        self.preparer = Preparer(registry, self.settings.root, VERSION, clock.now_us, secrets)
-        opened, liveness, ring = _open_store(self.settings)
-        remember(self.settings)
-        services = Services(
-            store=opened,
-            writer=Writer(opened),
-            registry=registry,
-            feed=Feed(ring),
-            driver="",
-            folder=self.settings.root,
-            programs=self.preparer.kinds(),
-            retention=_retention_of(self.settings),
-            limits=limits or Limits(**dataclasses.asdict(self.settings.limits)),
-            resources=_resources_of(self.settings),
-            pressure=_pressure_of(self.settings),
-            clock=clock,
-            version=VERSION,
-            data_folder=self.settings.data_folder,
+        self.assemble(
+            settings,
+            open_journal(settings.store, ensure_data_folder(settings)),
+            registry,
+            _preparer(settings, registry, secrets),
+            recover=recover,
+            limits=limits or Limits(**dataclasses.asdict(settings.limits)),
+            resources=_resources_of(settings),
+            pressure=_pressure_of(settings),
+            retention=_retention_of(settings),
+            data_folder=settings.data_folder,
             secrets=secrets,
         )
-        services.driver = services.new_id()
-        services.notices = _notices_of(self.settings, services)
-        super().__init__(services, liveness, recover=recover)
+        remember(settings)
+        self.services.notices = _notices_of(settings, self.services)
+
+    def assemble(
+        self,
+        settings: Settings,
+        journal: Journal,
+        registry: Registry,
+        preparer: Preparer,
+        *,
+        recover: Recovery = "all",
+        **others: Any,
+    ) -> None:
+        """The last step of every way to make an engine: its parts are given. `others` are more fields of `Services`."""
+        self.settings = settings
+        self.preparer = preparer
+        services = new_services(journal, registry, settings.root, programs=preparer.kinds(), **others)
+        super().__init__(services, journal.liveness, recover=recover)
 
     async def __aenter__(self) -> Engine:
         await self.open()
@@ -143,14 +142,17 @@ class Engine(core_engine.Engine):
         every tool is asked anew; what it answers is kept for others all the same. `by` says who hands it in, where that
         is not whoever runs this process.
         """
+        from holdfast.core.plan_checkpoint import checkpoints_of
+
+        found = self.preparer.find(program)
         created = self.preparer.prepare(
-            program, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
+            found, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
             budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
-            resources=resources, fresh=not cache, by=by or core_engine.user(),
+            resources=resources, fresh=not cache, by=by or user(),
         )  # fmt: skip
         if created.checkpoint is None:
             created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)
-        unmet = self.preparer.unmet(program)
+        unmet = self.preparer.unmet(found)
         if unmet:
             raise Misconfigured("\n".join(["nothing was started, because something is missing:", *unmet]))
         return await self.submit(created, program=self._open(created))
@@ -162,8 +164,9 @@ class Engine(core_engine.Engine):
 
     async def check(self, program: Subject, *, inputs: Mapping[str, Any] | None = None) -> list[str]:
         """Check a task without starting it: raises for mistakes, returns what this machine lacks, as sentences."""
-        self.preparer.prepare(program, inputs)
-        return self.preparer.unmet(program)
+        found = self.preparer.find(program)
+        self.preparer.prepare(found, inputs)
+        return self.preparer.unmet(found)
 
     async def retry(
         self,
@@ -181,42 +184,60 @@ class Engine(core_engine.Engine):
 
         Refused before it has ended; and, unless a step is named or `again` says so, if that was done before.
         """
+        from holdfast.programs.prepare import limited
+        from holdfast.programs.retry import replaced
+
         await check_retry(self.services.store, execution_id, again=again or bool(from_step))
         replacing = None
         if program is not None or inputs or resources:
-            replacing = limited(await self._replaced(execution_id, program, inputs or {}), resources)
+            created = (await self.get(execution_id).state()).facts()
+            replacing = limited(replaced(self.preparer, created, program, inputs or {}), resources)
         return await self.fork(execution_id, at=from_step, replacing=replacing, by=by)
 
-    async def _replaced(self, execution_id: str, program: Subject | None, inputs: Mapping[str, Any]) -> ev.TaskCreated:
-        created = (await self.get(execution_id).state()).facts()
-        before = msgspec.json.decode(created.inputs)
-        subject: Subject = program if program is not None else _subject_of(created)
-        given = {"owner": created.owner, "labels": created.labels, "title": self._title_given(created, before)}
-        replaced = self.preparer.prepare(subject, {**before, **inputs}, **given)
-        if program is None or replaced.budget is None:  # another plan is no reason to forget a limit
-            replaced = msgspec.structs.replace(replaced, budget=created.budget)
-        return msgspec.structs.replace(replaced, resources=created.resources, resources_total=created.resources_total)
 
-    def _title_given(self, created: ev.TaskCreated, inputs: Mapping[str, Any]) -> str:
-        """The title, if a person gave it; the program's own is made anew from its new inputs."""
-        try:
-            own = self.preparer.prepare(_subject_of(created), inputs).title
-        except UsageError:  # a plan that has to be corrected cannot say what it would call itself
-            return ""
-        return "" if created.title == own else created.title
+# ---- the composition root: from settings to the parts of an engine --------------------------------------------------
+# A new kind of part (models, runners, a server) gets a function here, named after what it makes, and is handed over in
+# `Engine.__init__`. Nothing else in the project puts an engine together.
 
 
-def _subject_of(created: ev.TaskCreated) -> Subject:
-    if created.program.kind == "plan":
-        return msgspec.json.decode(created.program.source)
-    return created.program.name
+def new_services(
+    journal: Journal, registry: Registry, folder: Path, programs: Mapping[str, ProgramKind] | None = None, **others: Any
+) -> Services:
+    """What all parts of an engine share. `others` are more fields of `Services`."""
+    services = Services(
+        store=journal.store,
+        writer=Writer(journal.store),
+        registry=registry,
+        feed=Feed(journal.ring),
+        driver="",
+        folder=folder,
+        programs=dict(programs or {}),
+        version=VERSION,
+        **others,
+    )
+    services.driver = services.new_id()
+    return services
+
+
+def looking_engine(settings: Settings, *, with_tools: bool = False) -> core_engine.Engine:
+    """An engine that looks and commands but drives nothing. It needs tools only if what is said must fit them."""
+    registry = registry_of(settings) if with_tools else Registry()
+    journal = open_journal(settings.store, ensure_data_folder(settings))
+    services = new_services(journal, registry, settings.root, data_folder=settings.data_folder)
+    return core_engine.Engine(services, journal.liveness, recover="none")
 
 
 def preparer_of(settings: Settings) -> Preparer:
     """What finds, reads and checks programs here, without a journal."""
     registry = registry_of(settings)
     registry.learn()
-    return Preparer(registry, settings.root, VERSION, SystemClock().now_us, vault_of(settings))
+    return _preparer(settings, registry, vault_of(settings))
+
+
+def _preparer(settings: Settings, registry: Registry, secrets: Vault) -> Preparer:
+    from holdfast.programs.prepare import Preparer
+
+    return Preparer(registry, settings.root, VERSION, SystemClock().now_us, secrets)
 
 
 def vault_of(settings: Settings) -> Vault:
@@ -245,16 +266,22 @@ def add_builtin(registry: Registry, settings: Settings) -> None:
 
 def adapters_of(settings: Settings) -> list[Adapter]:
     """The families of built-in tools as the settings say, none of them opened."""
+    from holdfast.tools.builtin import builtin_adapters
+
     file = str(settings.config_file or "")
     place = Place(settings.root, settings.data_folder, settings.store, file, _resources_of(settings))
     return builtin_adapters(settings.tools, place, file)
 
 
 def _resources_of(settings: Settings) -> Resources:
+    from holdfast.core.plan_resources import resources_of
+
     return resources_of(dataclasses.asdict(settings.resources))
 
 
 def _pressure_of(settings: Settings) -> Pressure:
+    from holdfast.tools.machine import read_machine
+
     said = dataclasses.asdict(settings.pressure)
     watch = said.pop("watch")
     sizes = {f"{name}_bytes": parse_size(said.pop(name)) for name in ("disk_tight", "disk_severe")}
@@ -263,6 +290,8 @@ def _pressure_of(settings: Settings) -> Pressure:
 
 
 def _notices_of(settings: Settings, services: Services) -> Notices | None:
+    from holdfast.tools.notify import Notify
+
     said = settings.notify
     notify = services.registry.family(Notify)
     if not said.channels or notify is None:
@@ -274,6 +303,8 @@ def _notices_of(settings: Settings, services: Services) -> Notices | None:
 
 def channel_troubles(settings: Settings, registry: Registry) -> Iterator[str]:
     """Which channels nothing could be told through. With any of them no engine is made."""
+    from holdfast.tools.notify import Notify
+
     notify = registry.family(Notify)
     if notify is None:
         return
@@ -293,22 +324,8 @@ def _retention_of(settings: Settings) -> Retention | None:
     return Retention(older_than_us=older_than_us, status=kept.status, data_folder=settings.data_folder)
 
 
-def _settings_with_warnings(folder: Path, flags: Mapping[str, Any]) -> Settings:
-    settings = load_settings(folder, os.environ, flags)
+def _settings_with_warnings(folder: Path, store: str | Path | None) -> Settings:
+    settings = load_settings(folder, os.environ, {"store": str(store)} if store is not None else {})
     for warning in settings.warnings:
         log.warning("%s", warning)
     return settings
-
-
-def _open_store(settings: Settings) -> tuple[Store, Liveness, LiveRing | None]:
-    if settings.store == "memory:":
-        return MemoryStore(), _memory_liveness, None
-    if is_postgres(settings.store):
-        postgres = open_postgres(settings.store)
-        return postgres, postgres.leases, None
-    folder = ensure_data_folder(settings)
-    locks = LockFiles(folder / "drivers")
-    store = SqliteStore(
-        Path(settings.store), may_migrate=lambda: all(locks.is_dead(driver) for driver in locks.everybody())
-    )
-    return store, locks, LiveRing(folder / RING_FILE)

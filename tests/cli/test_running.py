@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 import pytest
 
-from cli.workshop import Workshop
+from cli.workshop import PLANS, Workshop
 
 
 def test_a_plan_runs_to_its_end_in_plain_lines(shop: Workshop) -> None:
@@ -120,6 +123,18 @@ def test_check_starts_nothing(shop: Workshop) -> None:
     refused = shop.run("run", "needy.yaml", code=2)
     assert "holdfast: nothing was started, because something is missing:" in refused.err
     assert shop.run("list", "--json").json == []
+
+
+@pytest.mark.parametrize("more", [(), ("--check",), ("--dry-run",)])
+def test_plan_from_a_pipe_is_read_once(shop: Workshop, more: tuple[str, ...]) -> None:
+    pipe = shop.folder / "piped.yaml"
+    os.mkfifo(pipe)
+    threading.Thread(target=pipe.write_text, args=(PLANS["two.yaml"],), daemon=True).start()
+    shop.run("run", "piped.yaml", "-i", "count=7", *more)
+    if not more:
+        pipe.unlink()
+        shown = shop.run("show", "@last", "--json").json
+        assert (shown["status"], shown["output"]) == ("completed", 7)
 
 
 def test_a_plan_is_found_from_where_one_stands(shop: Workshop) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,3 +93,46 @@ async def test_prerequisites_of_all_steps_are_checked_before_the_first_starts() 
         assert str(refused.value) == f"nothing was started, because something is missing:\n{missing}"
         assert await engine.check(plan(step("a", "script"), step("b", "needy", optional=True))) == []
     assert first.calls == []
+
+
+class Opened:
+    """Counts how often a file is opened, and changes it when it is opened a second time."""
+
+    def __init__(self, file: Path, later: str) -> None:
+        self.times = 0
+        self._file, self._later = file, later
+        sys.addaudithook(self._hear)  # it cannot be taken out again, so it must not fail and not cost anything
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and arguments[0] == str(self._file) and arguments[1] != "w":
+            self.times += 1
+            if self.times == 2:
+                self._file.write_text(self._later)
+
+
+@pytest.mark.parametrize("way", ["start", "check", "retry"])
+async def test_plan_file_is_read_once_and_journaled_as_checked(tmp_path: Path, way: str) -> None:
+    @holdfast.tool(effect="read", requires=["a-program-nobody-has"])
+    async def needy() -> None: ...
+
+    file = tmp_path / "work.yaml"
+    file.write_text("name: test\nsteps: [{id: a, tool: echo, with: {value: first}}]")
+    async with engine_at(tmp_path, echo, needy) as engine:
+        before = await engine.start(plan(step("a", "echo", **{"with": {"value": "none"}})))
+        await settled(before)
+        opened = Opened(file, "name: test\nsteps: [{id: a, tool: needy}]")
+        if way == "check":
+            assert await engine.check("work.yaml") == []
+        elif way == "start":
+            assert await result(await engine.start("work.yaml")) == "first"
+        else:
+            assert await result(await engine.retry(before.id, from_step="a", program="work.yaml")) == "first"
+    assert opened.times == 1
+
+
+async def test_line_ends_of_any_system_mean_the_same(tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_bytes(
+        b'steps:\r\n  - id: a\r\n    tool: echo\r\n    with: {value: "x\r\n\r\n      y"}\r\n'
+    )
+    async with engine_at(tmp_path, echo) as engine:
+        assert await result(await engine.start("work.yaml")) == "x\ny"

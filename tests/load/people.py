@@ -9,7 +9,7 @@ from typing import Any
 import holdfast
 from holdfast.core.errors import Refused
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine.run import is_settled
+from holdfast.engine.at_rest import moved_by
 from holdfast.journal.store import Head, Query
 from load.programs import Ledger
 
@@ -28,10 +28,8 @@ async def heads(engine: holdfast.Engine, status: tuple[str, ...] = ()) -> AsyncI
 
 def is_parked(head: Head, engine: holdfast.Engine) -> bool:
     """Nothing but a person, or somebody's event, can move it."""
-    if is_settled(head, engine.is_dead) or (head.status == "queued" and head.wake_at is None):
-        return True
-    outside = {"approval", "answer", "correction", "doubt", "event", "child"}
-    return head.status == "waiting" and head.wake_at != 0 and all(reason.kind in outside for reason in head.reasons)
+    movers = moved_by(head, engine.services.clock.now_us(), engine.is_dead)
+    return head.status in ENDS or (bool(movers) and movers <= {"person", "event", "child"})
 
 
 async def attend(run: holdfast.Run, head: Head, ledger: Callable[[], Ledger]) -> None:

@@ -17,7 +17,7 @@ from holdfast.core import failure as failure_rules
 from holdfast.core.commands import Command
 from holdfast.core.errors import HoldfastError
 from holdfast.core.execution import Execution
-from holdfast.engine import failing, family, feed, ownership, step, trying
+from holdfast.engine import child_messages, failing, feed, ownership, step, trying
 from holdfast.engine.driver import Driver
 from holdfast.journal import log
 from holdfast.journal.codec import Row, make_row
@@ -119,7 +119,7 @@ def answer_twice() -> Broken:
 
 
 def lose_the_childs_end() -> Broken:
-    return patch.object(family, "end_of_child", lambda state, event: [])
+    return patch.object(child_messages, "end_of_child", lambda state, event: [])
 
 
 def tell_too_early() -> Broken:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core import commands
 from holdfast.core import events as ev
 from holdfast.core.schedule import Schedule
-from holdfast.engine import carrying, driver, engine, family, ownership
+from holdfast.engine import carrying, child_messages, driver, engine, family, ownership
 from holdfast.engine.driver import Driver
 from holdfast.engine.keeping import Keeper
 from holdfast.engine.services import Services
@@ -105,11 +105,11 @@ def forget_what_is_held_here() -> Broken:
 
 def keep_from_children(verb: str) -> Broken:
     kept = frozenset(commands.PASSED_DOWN) - {verb}
-    return patch.object(family, "PASSED_DOWN", kept)
+    return patch.object(child_messages, "PASSED_DOWN", kept)
 
 
 def outlive_a_failed_parent() -> Broken:
-    return patch.object(driver, "told_at_end", family.end_of_child)
+    return patch.object(driver, "told_at_end", child_messages.end_of_child)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------

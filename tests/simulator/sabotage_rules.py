@@ -16,7 +16,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.failure import RetryLater
 from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES
 from holdfast.core.schedule import Schedule
-from holdfast.engine import attempt, family, gates, ownership, pulse, remedies, step, trying, waiting
+from holdfast.engine import attempt, child_messages, gates, ownership, pulse, remedies, step, trying, waiting
 from holdfast.engine.voice import Voice
 from holdfast.programs.context import Context
 from holdfast.programs.plan import PlanProgram
@@ -226,7 +226,7 @@ def make_lists_backwards() -> Broken:
 
 
 def pass_nothing_down() -> Broken:
-    return patch.object(family, "pass_down", lambda *_: [])
+    return patch.object(child_messages, "pass_down", lambda *_: [])
 
 
 RULE_SABOTEURS = (

@@ -73,7 +73,7 @@ def retry(  # noqa: PLR0913, PLR0917 -- one parameter per option
     resources = resources_said(resource)
 
     async def start(engine: Engine, found: Run) -> Run:
-        subject = locate(plan, settings) if plan else None
+        subject = engine.preparer.find(locate(plan, settings)) if plan else None
         inputs = typed_inputs(engine.preparer, subject or await _program_of(found), given, None)
         return await engine.retry(
             found.id, from_step=from_step, program=subject, inputs=inputs, resources=resources, again=again

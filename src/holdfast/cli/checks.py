@@ -22,6 +22,7 @@ from holdfast.core.events import Blob, TaskCreated
 from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.core.lifecycle import ENDS
+from holdfast.engine.at_rest import is_due
 from holdfast.engine.compat import tool_differences
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.codec import decode, verify
@@ -211,7 +212,7 @@ def _orphaned(head: Head, liveness: Liveness) -> list[Finding]:
         if not liveness.is_dead(head.driver):
             return []
         why = "the process that drove it died"
-    elif head.status == "running" or (head.status == "waiting" and _is_due(head)):
+    elif head.status == "running" or (head.status == "waiting" and is_due(head, time.time_ns() // 1000)):
         why = "nobody drives it"
     else:
         return []
@@ -219,10 +220,6 @@ def _orphaned(head: Head, liveness: Liveness) -> list[Finding]:
     return [
         Finding("warning", "orphaned", what, "It does not move; nothing is lost", f"holdfast resume {head.id}", head.id)
     ]
-
-
-def _is_due(head: Head) -> bool:
-    return head.wake_at is not None and head.wake_at <= time.time_ns() // 1000
 
 
 def _tools(head: Head, created: TaskCreated, registry: Registry) -> list[Finding]:

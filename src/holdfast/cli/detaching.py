@@ -61,10 +61,12 @@ def check_detachable(settings: Settings, *, starts: bool, asks: bool) -> None:
 
 async def detach(engine: Engine, run: Run, as_json: bool) -> int:
     """Hand an execution that is on disk over to a process of its own, and say which it is."""
+    from holdfast.engine.at_rest import is_undriven
+
     head = await run.head()
     if head.ended_at:
         return _tell(run.id, head.status, None, f"it is {head.status} already", as_json)
-    if head.driver and not engine.is_dead(head.driver):
+    if not is_undriven(head, engine.is_dead):
         return _tell(run.id, head.status, None, "another process drives it already", as_json)
     started = start_process(engine.settings, run.id)
     if started.pid is None:

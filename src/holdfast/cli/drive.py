@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.cli.asking import ask_person
-from holdfast.cli.place import bare_engine, is_left_alone, left_alone
+from holdfast.cli.place import bare_engine, left_alone
 from holdfast.cli.signals import Signals
 from holdfast.cli.stepping import Turnstile
 from holdfast.cli.text import is_terminal
@@ -24,9 +24,9 @@ from holdfast.core.errors import Refused, StoreCorrupted
 from holdfast.core.events import TaskWaiting
 from holdfast.core.execution import Execution, parent_of
 from holdfast.core.held import why_held
-from holdfast.core.lifecycle import ENDS
+from holdfast.engine.at_rest import is_at_rest, is_left_alone, is_undriven, mover_of, waited_children
 from holdfast.engine.engine import Engine
-from holdfast.engine.run import PEOPLE, Run
+from holdfast.engine.run import Run
 from holdfast.journal.store import Head
 from holdfast.settings import MEMORY, Settings
 
@@ -35,7 +35,6 @@ _RESULT_KEYS = (
     "id", "name", "kind", "title", "status", "output", "error", "failed_step", "failure", "waiting_for", "steps_ended",
     "steps_total", "created_at", "started_at", "ended_at",
 )  # fmt: skip
-STAYS_FOR = ("timer", "event", "quota")
 LOOK_S = 0.5  # how often to look again when nothing was announced
 CATCH_UP_S = 5.0  # how long the last events may take to be shown
 LONG_US = 60_000_000  # who waits for longer is told how to leave
@@ -54,7 +53,7 @@ async def stay(
     """Drive it, or follow whoever does, as long as there is something to see."""
     view = view_for(as_json)
     head = await run.head()
-    follows = head.driver not in ("", engine.services.driver) and not engine.is_dead(head.driver)
+    follows = head.driver != engine.services.driver and not is_undriven(head, engine.is_dead)
     if follows and turnstile is not None:
         raise Refused(f"another process drives {run.id}, and --step can only hold what this one drives")
     if follows:
@@ -243,7 +242,7 @@ class Foreground:
 
     def _say_how_to_leave(self, waiting: TaskWaiting) -> None:
         """Once, if nobody but time or somebody outside can move it for long: this process stays until then."""
-        until = [reason.due_at for reason in waiting.reasons if reason.kind in STAYS_FOR]
+        until = [reason.due_at for reason in waiting.reasons if mover_of(reason) in ("time", "event")]
         soonest = min((due_at for due_at in until if due_at is not None), default=None)
         is_long = soonest is None or soonest > self._engine.services.clock.now_us() + LONG_US
         if not self._knows_how_to_leave and until and len(until) == len(waiting.reasons) and is_long:
@@ -263,48 +262,6 @@ class Foreground:
             await asyncio.sleep(0.005)
 
 
-async def is_at_rest(engine: Engine, head: Head) -> bool:
-    """Ended, or nothing but a person can move it; looks into the children it waits for."""
-    if head.quarantined or head.held or head.status in ENDS or head.status == "interrupted":
-        return True
-    if head.status == "paused":
-        return not engine.drives(head.id)  # running steps finish first
-    if head.status != "waiting" or not head.reasons:
-        return False
-    if head.wake_at is not None and head.wake_at <= engine.services.clock.now_us():
-        return False  # its time has come, or somebody answered: it only has to be driven
-    if not all(reason.kind in (*PEOPLE, "child") for reason in head.reasons):
-        return False
-    for child in await _children(engine, head):
-        if not await _child_is_at_rest(engine, child):
-            return False
-    return not await _is_answered(engine, head)
-
-
-async def _is_answered(engine: Engine, head: Head) -> bool:
-    """Somebody has just answered, and the execution is about to wake up."""
-    unanswered = {asked.request.id for asked in (await engine.get(head.id).state()).open_requests()}
-    waited_for = [reason for reason in head.reasons if reason.kind in PEOPLE]
-    if any(reason.name not in unanswered for reason in waited_for):
-        return True
-    return len(waited_for) + sum(reason.more for reason in waited_for) > len(unanswered)
-
-
-async def _children(engine: Engine, head: Head) -> list[str]:
-    """Those it waits for. Where not all of them are listed, all that have not ended."""
-    waited_for = [reason for reason in head.reasons if reason.kind == "child"]
-    if not any(reason.more for reason in waited_for):
-        return [reason.name for reason in waited_for]
-    state = await engine.get(head.id).state()
-    return [child.id for child in state.children.values() if child.status not in ENDS]
-
-
-async def _child_is_at_rest(engine: Engine, child_id: str) -> bool:
-    engine.raise_problem(child_id)
-    child = await engine.get(child_id).head()
-    return child.status not in ENDS and await is_at_rest(engine, child)
-
-
 async def open_requests(engine: Engine, run: Run) -> list[tuple[str, Mapping[str, Any]]]:
     """What is asked of people by this execution and by the children it waits for, each with the execution's id."""
     found: list[tuple[str, Mapping[str, Any]]] = []
@@ -312,7 +269,7 @@ async def open_requests(engine: Engine, run: Run) -> list[tuple[str, Mapping[str
     while waiting:
         shown: Any = await engine.get(waiting.pop()).show()
         found += [(shown["id"], request) for request in shown["requests"]]
-        waiting += await _children(engine, await engine.get(shown["id"]).head()) if shown["reasons"] else []
+        waiting += await waited_children(engine, await engine.get(shown["id"]).head()) if shown["reasons"] else []
     return found
 
 

@@ -11,22 +11,22 @@ from holdfast.core.policy import STEP_TIMEOUT_S
 
 if TYPE_CHECKING:
     from holdfast.core.events import TaskCreated
-    from holdfast.programs.prepare import Preparer
+    from holdfast.programs.prepare import Found, Preparer
 
 ITEMS_SHOWN = 5  # of one for_each; `--json` shows more
 Seen = dict[str, Any]
 
 
-def look_ahead(preparer: Preparer, subject: str, inputs: Seen, *, dry_run: bool, as_json: bool) -> int:
+def look_ahead(preparer: Preparer, found: Found, inputs: Seen, *, dry_run: bool, as_json: bool) -> int:
     """Raises for mistakes. Exit code 1 says that this machine lacks something."""
-    created = preparer.prepare(subject, inputs)
-    unmet = preparer.unmet(subject)
+    created = preparer.prepare(found, inputs)
+    unmet = preparer.unmet(found)
     if dry_run:
         _tell_foreseen(preparer, created, unmet, as_json)
     elif as_json:
         print(json_line({"ok": not unmet, "unmet": unmet}))
     else:
-        print("\n".join(unmet) or f"{subject} is in order; nothing was started")
+        print("\n".join(unmet) or f"{created.program.file or created.program.name} is in order; nothing was started")
     return 1 if unmet else 0
 
 

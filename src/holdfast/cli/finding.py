@@ -82,7 +82,7 @@ async def _open_requests(store: Store, filters: Filters, limit: int) -> AsyncIte
     """Heads say who waits for people; only those are opened, and those that run or are held up, which may ask, too."""
     from holdfast.cli.giving import ASKING
     from holdfast.cli.story import commands_for
-    from holdfast.engine.run import PEOPLE
+    from holdfast.engine.at_rest import PEOPLE
     from holdfast.engine.wire import resolved, wire_request
     from holdfast.journal.log import read_state
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.bulk import Doing, Many, Selection, Told, do_many
-from holdfast.cli.place import bare_engine, is_left_alone, left_alone, settings_of, wait_for
+from holdfast.cli.place import bare_engine, left_alone, settings_of, wait_for
 from holdfast.cli.text import json_line
 from holdfast.core.errors import StoreCorrupted, UsageError
 from holdfast.core.held import why_held
@@ -69,6 +69,7 @@ def give(
     from msgspec import UNSET
 
     from holdfast.engine import orders
+    from holdfast.engine.at_rest import is_left_alone
 
     settings = settings_of(context)
     order: Order = getattr(orders, verb)(**said)

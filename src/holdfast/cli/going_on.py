@@ -19,7 +19,6 @@ def resuming(why: str) -> Doing:
         import msgspec
 
         from holdfast.core.commands import Answer
-        from holdfast.engine.holding import let_go
 
         held = await _held(engine, ids)
         foreign = await _foreign(engine, held)
@@ -30,7 +29,6 @@ def resuming(why: str) -> Doing:
             if execution_id not in held or answer.outcome == "refused":
                 yield execution_id, answer
                 continue
-            await let_go(engine.services.store, execution_id)
             text = answer.text if answer.outcome == "applied" else "held no longer"
             yield execution_id, msgspec.structs.replace(answer, outcome="applied", text=text)
 
@@ -40,11 +38,9 @@ def resuming(why: str) -> Doing:
 
 async def _is_held(_store: Store, head: Head) -> bool:
     """By a person, by a restored backup, or because it was handed in so."""
-    return (
-        head.status in ("paused", "interrupted")
-        or bool(head.held)
-        or (head.status == "queued" and head.wake_at is None)
-    )
+    from holdfast.engine.at_rest import is_held
+
+    return head.status in ("paused", "interrupted") or is_held(head)
 
 
 async def _held(engine: Engine, ids: list[str]) -> dict[str, str]:

@@ -13,7 +13,6 @@ from holdfast.cli.filters import ANY, Filters
 from holdfast.cli.options import LIMIT_MAX, AsJson, Id, Limit, spread
 from holdfast.cli.place import (
     bare_engine,
-    is_left_alone,
     left_alone,
     liveness_of,
     looked_into,
@@ -297,6 +296,8 @@ def watch(context: typer.Context, execution: Id, since: Since = 0, as_json: AsJs
 async def telling_when_left_alone(engine: Engine, run: Run, as_json: bool) -> AsyncGenerator[None]:
     """Say once, now or later, that what is being followed does not move because nobody drives it."""
     import asyncio
+
+    from holdfast.engine.at_rest import is_left_alone
 
     if is_left_alone(await run.head(), engine.is_dead):
         aside(left_alone(run.id), as_json)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -16,21 +16,19 @@ import typer
 
 from holdfast.cli.text import aside
 from holdfast.core.errors import NotFound, UsageError
-from holdfast.journal.postgres_address import is_postgres, open_postgres
+from holdfast.journal.postgres_address import is_postgres
 
 if TYPE_CHECKING:
     from holdfast.app import Engine
     from holdfast.cli.stepping import Turnstile
     from holdfast.engine.engine import Engine as BareEngine
     from holdfast.engine.keeping import Recovery
-    from holdfast.journal.liveness import Liveness, LockFiles
+    from holdfast.journal.liveness import Liveness
     from holdfast.journal.postgres import PostgresStore
     from holdfast.journal.sqlite import SqliteStore
-    from holdfast.journal.store import Head
     from holdfast.settings import Settings
 
 T = TypeVar("T")
-DRIVERS_FOLDER = "drivers"
 
 
 class Flags(NamedTuple):
@@ -72,29 +70,10 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
 @asynccontextmanager
 async def bare_engine(settings: Settings, *, with_tools: bool = False) -> AsyncGenerator[BareEngine]:
     """An engine that looks and commands but drives nothing; it knows the tools only if what is said must fit them."""
-    from holdfast.engine.engine import Engine as BareEngine
-    from holdfast.engine.feed import Feed
-    from holdfast.engine.services import Services
-    from holdfast.journal.live import RING_FILE, LiveRing
-    from holdfast.journal.writer import Writer
-    from holdfast.settings import ensure_data_folder
-    from holdfast.tools.registry import Registry
-    from holdfast.version import VERSION
+    from holdfast.app import looking_engine
 
-    registry = Registry()
-    if with_tools:
-        from holdfast.app import registry_of
-
-        registry = registry_of(settings)
-    path = existing_store(settings)
-    store = open_store(settings)
-    feed = Feed(LiveRing(ensure_data_folder(settings) / RING_FILE) if path else None)
-    services = Services(
-        store=store, writer=Writer(store), registry=registry, feed=feed, driver="", folder=settings.root, programs={},
-        version=VERSION, data_folder=settings.data_folder,
-    )  # fmt: skip
-    services.driver = services.new_id()
-    engine = BareEngine(services, liveness_of(settings, store), recover="none")
+    existing_store(settings)
+    engine = looking_engine(settings, with_tools=with_tools)
     await engine.open()
     try:
         yield engine
@@ -132,18 +111,17 @@ def existing_store(settings: Settings) -> Path | None:
 
 def open_store(settings: Settings) -> SqliteStore | PostgresStore:
     """The store alone; an older one is upgraded unless another process is using it."""
-    path = existing_store(settings)
-    if path is None:
-        return open_postgres(settings.store)
-    from holdfast.journal.sqlite import SqliteStore
+    from holdfast.journal.open import open_store
 
-    return SqliteStore(path, may_migrate=lambda: is_alone(settings))
+    existing_store(settings)
+    return open_store(settings.store, settings.data_folder)
 
 
 def is_alone(settings: Settings, us: str = "") -> bool:
     """Whether no engine uses the file, but for ours."""
-    locks = lock_files(settings)
-    return all(driver == us or locks.is_dead(driver) for driver in locks.everybody())
+    from holdfast.journal.open import is_alone
+
+    return is_alone(settings.data_folder, us)
 
 
 @asynccontextmanager
@@ -167,21 +145,9 @@ def now_us() -> int:
 
 
 def liveness_of(settings: Settings, store: SqliteStore | PostgresStore) -> Liveness:
-    """Who is alive. A database says so when it is asked for the drivers, and it is good as long as that."""
-    return getattr(store, "leases", None) or lock_files(settings)
+    from holdfast.journal.open import liveness_of
 
-
-def lock_files(settings: Settings) -> LockFiles:
-    from holdfast.journal.liveness import LockFiles
-
-    return LockFiles(settings.data_folder / DRIVERS_FOLDER)
-
-
-def is_left_alone(head: Head, is_dead: Callable[[str], bool]) -> bool:
-    """It should move, and no living process drives it."""
-    if head.ended_at or head.status in ("paused", "interrupted"):
-        return False
-    return not head.driver or is_dead(head.driver)
+    return liveness_of(store, settings.data_folder)
 
 
 def left_alone(execution_id: str, held: str = "") -> str:

@@ -84,9 +84,11 @@ def rollback(
 
 
 async def _check_at_rest(engine: Engine, state: Execution) -> None:
+    from holdfast.engine.at_rest import is_undriven
+
     head = await engine.get(state.id).head()
     await engine.services.store.drivers()  # which lets a database say who of them is alive
-    if not head.driver or engine.is_dead(head.driver):
+    if is_undriven(head, engine.is_dead):
         return
     if head.status in ("queued", "running") or any(found.status == "running" for found in state.steps.values()):
         raise Refused(

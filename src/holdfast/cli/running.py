@@ -91,19 +91,21 @@ def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
         from holdfast.cli.dry import look_ahead
 
         preparer = preparer_of(settings)  # no engine: looking leaves no journal behind
-        inputs = {**from_file, **typed_inputs(preparer, subject, given, from_file)}
-        return look_ahead(preparer, subject, inputs, dry_run=dry_run, as_json=as_json)
+        found = preparer.find(subject)
+        inputs = {**from_file, **typed_inputs(preparer, found, given, from_file)}
+        return look_ahead(preparer, found, inputs, dry_run=dry_run, as_json=as_json)
     turnstile = _turnstile(step, no_ask or as_json)
 
     async def work() -> int:
         from holdfast.cli.drive import stay
 
         async with driving_engine(settings, turnstile, recover=_recovery(detached)) as engine:
-            inputs = {**from_file, **typed_inputs(engine.preparer, subject, given, from_file)}
+            found = engine.preparer.find(subject)
+            inputs = {**from_file, **typed_inputs(engine.preparer, found, given, from_file)}
             began_at = now_us()
             try:
                 started = await engine.start(
-                    subject, inputs=inputs, owner=owner, key=key, title=title, labels=labels, hold=hold,
+                    found, inputs=inputs, owner=owner, key=key, title=title, labels=labels, hold=hold,
                     budget=spendable, resources=resources, cache=not no_cache,
                 )  # fmt: skip
             except Misconfigured as error:  # nothing was started, so to whoever typed it it is wrong use

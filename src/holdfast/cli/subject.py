@@ -10,7 +10,7 @@ from holdfast.cli.options import pairs
 from holdfast.core.errors import InputInvalid
 
 if TYPE_CHECKING:
-    from holdfast.programs.prepare import Preparer
+    from holdfast.programs.prepare import Preparer, Subject
     from holdfast.settings import Settings
 
 PLAN_ENDINGS = (".yaml", ".yml", ".json")
@@ -25,7 +25,7 @@ def locate(program: str, settings: Settings) -> str:
 
 
 def typed_inputs(
-    preparer: Preparer, subject: str | Mapping[str, Any], given: list[str] | None, beside: Mapping[str, Any] | None
+    preparer: Preparer, subject: Subject, given: list[str] | None, beside: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """`-i` texts as the types the program declares; every mistake at once. `beside`: see `parse_cli_inputs`."""
     from holdfast.core.inputs import parse_cli_inputs

@@ -58,12 +58,12 @@ async def _count(settings: Settings, figures: dict[str, Figures]) -> None:
 
 def _notices(settings: Settings) -> list[Notices] | None:
     """Engines of other machines post nothing here, so of a shared database nobody knows."""
-    from holdfast.cli.place import lock_files
     from holdfast.journal.board import Board
+    from holdfast.journal.open import lock_files
 
     if settings.store_file is None:
         return None
-    locks = lock_files(settings)
+    locks = lock_files(settings.data_folder)
     if all(locks.is_dead(driver) for driver in locks.everybody()):
         return None
     return Board(settings.data_folder).read(locks.is_dead)

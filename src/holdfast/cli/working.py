@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from holdfast.journal.store import Head
 
 LOOK_S = 0.2  # how often it is looked whether there is nothing left to do
-LOOKED_AT_MAX = 10_000  # executions that may still be due one day
-FAR_US = 2**62  # later than any time an execution can wait for
 
 Until = Literal["told", "rested", "idle"]
 
@@ -99,27 +97,16 @@ async def _stay(engine: Engine, signals: Signals, until: Until, as_json: bool) -
     """Until somebody says so or nothing is left to do. Returns the exit code."""
     import asyncio
 
+    from holdfast.engine.at_rest import is_all_waiting, is_idle
+
     while not signals.came.is_set():
-        if until != "told" and await is_done(engine, until):
+        if until != "told" and await (is_all_waiting(engine) if until == "rested" else is_idle(engine)):
             return 0
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S if until != "told" else None):
                 await signals.came.wait()
     aside(f"draining for up to {engine.services.limits.drain_s:g} s; the same signal again leaves at once", as_json)
     return 128 + signals.number if signals.number == signal.SIGINT else 0
-
-
-async def is_done(engine: Engine, until: Until) -> bool:
-    """Nothing is due, and what runs here waits: for anything ("rested"), or for a person alone ("idle")."""
-    from holdfast.cli.drive import is_at_rest
-
-    if await engine.due(engine.services.clock.now_us(), 1) or engine.services.has_in_hand():
-        return False  # what is being taken up is neither due any more nor driven yet
-    heads = [await engine.get(execution_id).head() for execution_id in engine.driven()]
-    if until == "rested":
-        return all(head.status not in ("queued", "running") for head in heads)
-    heads += await engine.due(FAR_US, LOOKED_AT_MAX)
-    return all([await is_at_rest(engine, head) for head in heads])
 
 
 class Teller:

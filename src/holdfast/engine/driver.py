@@ -23,7 +23,8 @@ from holdfast.core.plan_resources import limits_of
 from holdfast.core.resources import Usage
 from holdfast.engine.budgeting import Purse
 from holdfast.engine.checkpointing import Checkpointing
-from holdfast.engine.family import apply_command, ruling_on, told_at_end
+from holdfast.engine.child_messages import told_at_end
+from holdfast.engine.family import apply_command, ruling_on
 from holdfast.engine.guards import together_of
 from holdfast.engine.leftovers import running_attempts, told_as_lost, told_with_usage
 from holdfast.engine.program import Program

@@ -7,8 +7,7 @@ that it knows is in the store.
 from __future__ import annotations
 
 import asyncio
-import getpass
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import events as ev
-from holdfast.core.commands import COMMAND_ID_CHARS_MAX, OURS, Answer, Command, Verb, encode_arguments
+from holdfast.core.commands import Answer, Verb
 from holdfast.core.differences import Difference
 from holdfast.core.errors import (
-    InputInvalid,
     JournalError,
     NotFound,
     Refused,
@@ -28,16 +26,17 @@ from holdfast.core.errors import (
     StoreCorrupted,
 )
 from holdfast.core.held import by_person, is_imported
-from holdfast.core.lifecycle import ENDS
-from holdfast.engine import carrying, gathering, inbox
+from holdfast.engine import carrying, gathering
 from holdfast.engine.carrying import Restored, differences_below
 from holdfast.engine.checkpointing import Owed
+from holdfast.engine.command_gateway import CommandGateway, user
 from holdfast.engine.compat import differences, home_elsewhere, only_of_folder, unaccepted
 from holdfast.engine.driver import Driver
 from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, suited, task_of
 from holdfast.engine.health import HealthWatch
 from holdfast.engine.holding import hold, let_go
 from holdfast.engine.keeping import Keeper, Onlooker, Recovery
+from holdfast.engine.orders import Order
 from holdfast.engine.ownership import look, open_state
 from holdfast.engine.program import Program
 from holdfast.engine.run import Run
@@ -52,7 +51,6 @@ from holdfast.tools.tool import Tool
 
 FITTING_NAMED = 5  # of the executions that a piece of an id fits
 FITTING_COUNTED = 100
-POSTED_TOGETHER = 1000  # commands in one transaction: more would keep others from writing for too long
 
 
 class Engine:
@@ -64,6 +62,7 @@ class Engine:
         self.services = services
         self._liveness = liveness
         self._keeper = Keeper(services, liveness, recover)
+        self._commands = CommandGateway(services, liveness, self._keeper.drivers.get, self._keeper.look)
         self.health = HealthWatch(services, liveness.is_dead)
         self._submitting: set[asyncio.Future[Run]] = set()
         self._closing = False
@@ -231,52 +230,19 @@ class Engine:
 
     # ---- commanding ---------------------------------------------------------------------------------------------
 
+    async def give(self, execution_id: str, order: Order, *, by: str = "", command_id: str = "") -> Answer:
+        return await self._commands.give(execution_id, order, by=by, command_id=command_id)
+
     async def command(
         self, execution_id: str, verb: Verb, *, by: str = "", command_id: str = "", **arguments: Any
     ) -> Answer:
-        command = self._command(execution_id, verb, by, command_id, arguments)
-        answer = await inbox.send(self.services, self._liveness, command, self._keeper.drivers.get)
-        self._keeper.look()
-        return answer
+        return await self.give(execution_id, Order(verb, arguments), by=by, command_id=command_id)
 
-    async def command_many(
+    def command_many(
         self, execution_ids: Sequence[str], verb: Verb, *, bulk_id: str, by: str = "", **arguments: Any
     ) -> AsyncIterator[tuple[str, Answer]]:
-        """The same command for many executions, and what became of each, as the answers come.
-
-        All are written first, up to POSTED_TOGETHER in one transaction: after that each is applied whatever becomes of
-        this process. The same `bulk_id` again goes on with what is not answered yet, and does nothing twice.
-        """
-        commands = [
-            self._command(execution_id, verb, by, f"{bulk_id}:{execution_id}", arguments)
-            for execution_id in execution_ids
-        ]
-        chunks = [commands[at : at + POSTED_TOGETHER] for at in range(0, len(commands), POSTED_TOGETHER)]
-        refused: dict[str, Refused] = {}
-        for chunk in chunks:
-            refused |= await inbox.post(self.services, chunk)
-        for chunk in chunks:
-            async for command, answer in inbox.settle_all(
-                self.services, self._liveness, chunk, self._keeper.drivers.get, refused
-            ):
-                yield command.execution_id, answer
-        self._keeper.look()
-
-    def _command(
-        self, execution_id: str, verb: Verb, by: str, command_id: str, arguments: Mapping[str, Any]
-    ) -> Command:
-        if len(command_id) > COMMAND_ID_CHARS_MAX:
-            raise InputInvalid(f"a command's id has {len(command_id):,} characters, {COMMAND_ID_CHARS_MAX} are allowed")
-        if command_id.startswith(OURS):
-            raise InputInvalid(f"a command's id may not begin with \"{OURS}\"; those are Holdfast's own")
-        return Command(
-            id=command_id or self.services.new_id(),
-            execution_id=execution_id,
-            verb=verb,
-            at=self.services.clock.now_us(),
-            by=by or user(),
-            arguments=encode_arguments(**arguments),
-        )
+        """The same command for many executions; see `CommandGateway.give_many`."""
+        return self._commands.give_many(execution_ids, Order(verb, arguments), bulk_id=bulk_id, by=by)
 
     async def resume(
         self, execution_id: str, *, by: str = "", why: str = "", force: bool = False, other_folder: bool = False
@@ -313,17 +279,6 @@ class Engine:
         self._keeper.left.pop(execution_id, None)
         self._keeper.problems.pop(execution_id, None)
         self._keeper.look()
-
-    async def check_extension(self, execution_id: str, steps: Sequence[Mapping[str, Any]]) -> Raw:
-        """New steps for a running plan, validated like the plan itself."""
-        _, state, _ = await open_state(self.services, execution_id)
-        if state.status in ENDS:
-            raise Refused(f"the execution is {state.status}; a plan can only be extended before its end")
-        kind = self.services.programs[state.facts().program.kind]
-        extend = getattr(kind, "check_extension", None)
-        if extend is None:
-            raise Refused(f"only plans can be extended; this is a {state.facts().program.kind}")
-        return extend(state, list(steps))
 
     async def fork(
         self,
@@ -391,7 +346,7 @@ class Engine:
             restored = await carrying.restore(
                 self.services, bundle, self._liveness.is_dead, force=force, other_folder=other_folder
             )
-            await inbox.Commander(self.services, self._liveness, self._keeper.drivers.get).tend_children(restored.id)
+            await self._commands.tend_children(restored.id)
             return restored
         copy = carrying.copy_of(self.services, bundle, force=force, other_folder=other_folder)
         run = await self.submit(copy.created, copy.blobs, copy.copied)
@@ -459,11 +414,3 @@ def _some(ids: Sequence[str]) -> str:
     others = len(ids) - FITTING_NAMED
     more = "many" if len(ids) > FITTING_COUNTED else others
     return ", ".join(ids[:FITTING_NAMED]) + (f" and {more} more" if others > 0 else "")
-
-
-def user() -> str:
-    """Who runs this process."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""

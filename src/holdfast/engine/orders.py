@@ -6,7 +6,7 @@ depends on an execution is ruled on there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import UNSET, Raw
@@ -18,12 +18,13 @@ from holdfast.tools.values import encode
 
 
 class Order(NamedTuple):
-    """`edits` and `output` must fit the tool of the step that asks, and so depend on the execution."""
+    """`edits` and `output` must fit the tool of the step that asks, `steps` the plan: they depend on the execution."""
 
     verb: Verb
     arguments: dict[str, Any]
     edits: Mapping[str, Any] | None = None
     output: Any = UNSET
+    steps: Sequence[Mapping[str, Any]] | None = None
 
 
 def pause(*, why: str = "") -> Order:
@@ -64,6 +65,10 @@ def resolve(step: str, remedy: str, *, output: Any = None, arguments: Mapping[st
 
 def send(name: str, data: Any = None) -> Order:
     return Order("send", {"name": name, "data": _raw(data)})
+
+
+def extend(steps: Sequence[Mapping[str, Any]]) -> Order:
+    return Order("extend", {"count": len(steps)}, steps=steps)
 
 
 def budget(*, add: float | None = None, limit: float | None = None) -> Order:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET
 
 from holdfast.core.commands import Answer
 from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, Refused
-from holdfast.core.events import Request
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import orders
+from holdfast.engine.at_rest import is_at_rest
 from holdfast.engine.feed import Watched, watch
-from holdfast.engine.fitting import edits_objection, output_objection
 from holdfast.engine.orders import Order
 from holdfast.engine.wire import resolved, wire_state
 from holdfast.journal.blobs import fetch_value
 from holdfast.journal.log import read_state
-from holdfast.journal.store import ASKED, Head
-from holdfast.tools.values import encode
+from holdfast.journal.store import Head
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
-PEOPLE = frozenset({"approval", "answer", "correction", "doubt", "budget"})
+LOOK_S = 0.5  # how often to look again: its children are not listened to
 
 
 class Run:
@@ -79,24 +79,31 @@ class Run:
             await driver.finished.wait()
             if driver.state.is_ended and driver.log.is_durable():
                 return driver.state  # it was driven here to its end, and that end is on disk
-        await self._wait(lambda head: head.status in ENDS)
+        await self._wait(self._has_ended)
         return await self.state()
 
     async def settled(self) -> Head:
-        """Wait until the execution has ended or only a person can move it."""
-        return await self._wait(lambda head: is_settled(head, self._engine.is_dead))
+        """Wait until the execution has ended, or only a person can move it or the children it waits for."""
+        return await self._wait(partial(is_at_rest, self._engine))
 
-    async def _wait(self, enough: Callable[[Head], bool]) -> Head:
+    @staticmethod
+    async def _has_ended(head: Head) -> bool:
+        return head.status in ENDS
+
+    async def _wait(self, enough: Callable[[Head], Awaitable[bool]]) -> Head:
         services = self._engine.services
         subscription = services.feed.subscribe(self.id, status_only=True)
         try:
             while True:
                 subscription.changed.clear()
                 head = await services.store.head(self.id)
-                if enough(head):
+                if await enough(head):
                     return head
                 self._engine.raise_problem(self.id)
-                await subscription.changed.wait()
+                waits_for_child = any(reason.kind == "child" for reason in head.reasons)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S if waits_for_child else None):
+                        await subscription.changed.wait()
         finally:
             services.feed.unsubscribe(self.id, subscription)
 
@@ -108,11 +115,7 @@ class Run:
 
     async def give(self, order: Order, *, by: str = "", id: str = "") -> Answer:
         """Give an order. What comes with it must fit the tool of the step that asks. Raises Refused, if it was."""
-        if order.edits is not None:
-            await self._check_edits(order.arguments["step"], order.edits)
-        if order.output is not UNSET:
-            await self._check_output(order.arguments["step"], order.output)
-        return self._insist(await self.command(order.verb, by=by, id=id, **order.arguments))
+        return self._insist(await self._engine.give(self.id, order, by=by, command_id=id))
 
     async def pause(self, *, by: str = "", why: str = "") -> Answer:
         return await self.give(orders.pause(why=why), by=by)
@@ -152,8 +155,7 @@ class Run:
 
     async def extend(self, steps: list[Mapping[str, Any]], *, by: str = "") -> Answer:
         """Add steps to a running plan."""
-        raw = await self._engine.check_extension(self.id, steps)
-        return self._insist(await self.command("extend", by=by, data=raw, count=len(steps)))
+        return await self.give(orders.extend(steps), by=by)
 
     async def budget(self, *, add: float | None = None, limit: float | None = None, by: str = "") -> Answer:
         """Raise what it may spend by `add`, or set it to `limit`, in US dollars. Steps that now have room go on."""
@@ -164,42 +166,8 @@ class Run:
         saved, _ = await self._engine.checkpoint(self.id, by=by)
         return Path(saved.file)
 
-    async def _check_edits(self, step: str, edits: Mapping[str, Any]) -> None:
-        """What a person changes must fit the tool, as what a program asks for must."""
-        request = await self._request(step)
-        if request is not None:
-            own = await fetch_value(self._engine.services.store, request.arguments)
-            _object(edits_objection(self._engine.known_tool(request.tool), own, encode(edits, "the edited arguments")))
-
-    async def _check_output(self, step: str, output: Any) -> None:
-        request = await self._request(step)
-        if request is not None:
-            _object(output_objection(self._engine.known_tool(request.tool), encode(output, "the output")))
-
-    async def _request(self, step: str) -> Request | None:
-        """The open request meant by a step's path, a request's id, or nothing if there is only one."""
-        open_requests = [asked.request for asked in (await self.state()).open_requests()]
-        fitting = [request for request in open_requests if not step or step in (request.id, request.path)]
-        return fitting[0] if len(fitting) == 1 else None
-
     @staticmethod
     def _insist(answer: Answer) -> Answer:
         if answer.outcome == "refused":
             raise Refused(answer.text)
         return answer
-
-
-def _object(text: str) -> None:
-    if text:
-        raise InputInvalid(text)
-
-
-def is_settled(head: Head, is_dead: Callable[[str], bool]) -> bool:
-    """Ended, held until a person says so, or waiting for nothing but people."""
-    if head.status in ENDS or head.status == "interrupted" or head.quarantined or head.held:
-        return True
-    if head.status == "paused":  # its driver leaves when the steps that were running have finished
-        return not head.driver or is_dead(head.driver)
-    if head.status != "waiting" or head.wake_at in (0, ASKED):  # something has come, and somebody is about to see to it
-        return False
-    return bool(head.reasons) and all(reason.kind in PEOPLE for reason in head.reasons)

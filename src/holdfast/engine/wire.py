@@ -15,6 +15,7 @@ from holdfast.core.cards import card_of_failure, card_of_request
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.execution import Asked, Execution, Step, percent
 from holdfast.core.resources import all_used
+from holdfast.engine.at_rest import is_held_from_start
 from holdfast.journal.blobs import fetch_blob, reference
 from holdfast.journal.store import Head, Store
 
@@ -132,9 +133,6 @@ def plain(value: Any) -> object:
     return value
 
 
-def _is_handed_in_only(head: Head) -> bool:
-    """With `hold`: it is queued, and no time will ever come at which somebody should drive it."""
-    return head.status == "queued" and head.wake_at is None
 
 
 def wire_head(head: Head, is_dead: Callable[[str], bool]) -> dict[str, object]:
@@ -164,7 +162,7 @@ def wire_head(head: Head, is_dead: Callable[[str], bool]) -> dict[str, object]:
 
 def why_held(head: Head) -> str:
     """Why nobody drives it before a person says so; "" if that is not so."""
-    return held.why_held(head.held or (held.HANDED_IN if _is_handed_in_only(head) else ""))
+    return held.why_held(head.held or (held.HANDED_IN if is_held_from_start(head) else ""))
 
 
 def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> dict[str, object]:

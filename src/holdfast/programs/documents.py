@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -23,9 +24,11 @@ def read_document(path: Path) -> Any:
 
 def read_text(path: Path) -> str:
     try:
-        if path.stat().st_size > PLAN_BYTES_MAX:
+        with path.open("rb") as file:
+            body = file.read(PLAN_BYTES_MAX + 1)
+        if len(body) > PLAN_BYTES_MAX:
             raise PlanInvalid([Problem("", f"is larger than {PLAN_BYTES_MAX // 1024**2} MB")], str(path))
-        return path.read_text("utf-8")
+        return io.StringIO(body.decode("utf-8"), newline=None).read()  # with line ends of any system
     except FileNotFoundError:
         meant = did_you_mean(path.name, plans_in(path.parent))
         raise NotFound(f"there is no plan file {path}{meant}") from None

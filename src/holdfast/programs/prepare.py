@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from msgspec import Raw
@@ -42,7 +42,16 @@ from holdfast.tools.values import encode
 PLANS_KEPT = 256  # read plans, by their document; reading one costs a millisecond
 INPUT_BYTES_MAX = 1024 * 1024
 
-Subject = str | Path | Mapping[str, Any] | builder.Plan | Function[..., Any]
+
+class PlanDocument(NamedTuple):
+    """A plan as it was read. Its file is read once, so that what is checked is what is journaled."""
+
+    document: Any
+    file: str = ""
+
+
+Found = PlanDocument | Function[..., Any]
+Subject = str | Path | Mapping[str, Any] | builder.Plan | Found
 
 
 class Preparer:
@@ -67,12 +76,12 @@ class Preparer:
     def prepare(self, subject: Subject, inputs: Mapping[str, Any] | None = None, **said: Any) -> ev.TaskCreated:
         """Everything about a task, checked. `said` are the fields of TaskCreated that the caller decides."""
         given = dict(inputs or {})
-        found = self._find(subject)
+        found = self.find(subject)
         if isinstance(found, Function):
             found.check_inputs(given)
             return self._created(ev.Program(kind="function", name=found.name), given, {}, said)
         document, file = found
-        plan = self.read(document, check_tools=True, name=Path(file).stem if file else "")
+        plan = self._read_found(found)
         values, problems = check_inputs(plan.inputs, given)
         if problems:
             raise InputInvalid("\n".join(["the inputs do not fit:", *(f"  {problem}" for problem in problems)]))
@@ -146,10 +155,10 @@ class Preparer:
 
     def unmet(self, subject: Subject) -> list[str]:
         """Prerequisites of all steps that this machine does not meet; optional steps may do without."""
-        found = self._find(subject)
+        found = self.find(subject)
         if isinstance(found, Function):
             return []
-        plan = self.read(found[0], check_tools=True)
+        plan = self._read_found(found)
         return list(dict.fromkeys(problem.message for problem in unmet(plan, self.registry, self.secrets)))
 
     def foresee(self, created: ev.TaskCreated) -> dict[str, Any]:
@@ -159,10 +168,9 @@ class Preparer:
 
     def inputs_of(self, subject: Subject) -> dict[str, InputSpec]:
         """What a program declares to be given, as far as texts from outside need to know."""
-        found = self._find(subject)
-        if not isinstance(found, Function):
-            document, file = found
-            return self.read(document, check_tools=bool(file), name=Path(file).stem).inputs
+        found = self.find(subject)
+        if isinstance(found, PlanDocument):
+            return self._read_found(found, check_tools=bool(found.file)).inputs
         # A text stays a text for `str`; anything else is read as JSON and checked by the function's own types.
         described: dict[str, Any] = found.signature.schema().get("properties", {})
         return {
@@ -177,8 +185,10 @@ class Preparer:
             return True
         return name.endswith(PLAN_ENDINGS) and (self._folder / name).is_file()
 
-    def _find(self, subject: Subject) -> Function[..., Any] | tuple[Any, str]:
-        """A function, or a plan's document and the file it came from."""
+    def find(self, subject: Subject) -> Found:
+        """A function, or a plan that is read here. What was found can be given in the place of what named it."""
+        if isinstance(subject, PlanDocument):
+            return subject
         if isinstance(subject, Function):
             self.registry.add_function(subject)
             return subject
@@ -187,13 +197,13 @@ class Preparer:
                 self.registry.add(tool)
             for function in subject.functions():
                 self.registry.add_function(function)
-            return subject.to_document(), ""
+            return PlanDocument(subject.to_document())
         if isinstance(subject, Mapping):
-            return dict(subject), ""
+            return PlanDocument(dict(subject))
         text = str(subject)
         if text.endswith(PLAN_ENDINGS):
             path = self._folder / text
-            return named(read_document(path), path.stem), text
+            return PlanDocument(named(read_document(path), path.stem), text)
         if text in self.registry.function_names():
             return self.registry.function(text)
         raise NotFound(
@@ -205,6 +215,9 @@ class Preparer:
     def _plan_like(self, text: str) -> str:
         beside = self._folder / text
         return did_you_mean(text, [str(Path(text).with_name(name)) for name in plans_in(beside.parent)]) if text else ""
+
+    def _read_found(self, found: PlanDocument, *, check_tools: bool = True) -> Plan:
+        return self.read(found.document, check_tools=check_tools, name=Path(found.file).stem)
 
     def read(self, document: Any, *, check_tools: bool, name: str = "") -> Plan:
         """A plan's document as a plan. The same document is read once."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any, cast
 
@@ -21,9 +20,8 @@ from holdfast.journal.blobs import reference
 from holdfast.journal.liveness import InProcess
 from holdfast.journal.log import new_execution
 from holdfast.journal.memory import MemoryStore
-from holdfast.programs.documents import PLAN_ENDINGS, read_document
 from holdfast.programs.function import Function
-from holdfast.programs.prepare import Subject
+from holdfast.programs.prepare import PlanDocument, Subject
 from holdfast.testing.assembled import AssembledEngine
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.fakes import Fake, FakeOptions
@@ -95,10 +93,10 @@ class Rehearsal:
             subject = msgspec.json.decode(recorded.program.source)
         if subject is None:
             raise LabError(f"this is a recording of the function {recorded.program.name}; hand it over as program=…")
-        document = read_document(Path(subject)) if str(subject).endswith(PLAN_ENDINGS) else subject
-        for name in _tools_named_in(document):
+        found = engine.preparer.find(subject)
+        for name in _tools_named_in(found.document if isinstance(found, PlanDocument) else None):
             self._registry.get(name)
-        prepared = engine.preparer.prepare(subject, msgspec.json.decode(recorded.inputs))
+        prepared = engine.preparer.prepare(found, msgspec.json.decode(recorded.inputs))
         self._compare_programs(engine, recorded.program, prepared.program)
         return msgspec.structs.replace(
             recorded, program=prepared.program, engine=prepared.engine, folder=prepared.folder, tools={}, hold=False

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from holdfast.core.errors import NotFound
 from holdfast.programs.documents import PLAN_ENDINGS
-from holdfast.programs.function import Function
-from holdfast.programs.prepare import Preparer, Subject
+from holdfast.programs.prepare import Found, Preparer, Subject
 
 
 class LabPreparer(Preparer):
@@ -19,16 +17,16 @@ class LabPreparer(Preparer):
     def has_program(self, name: str) -> bool:
         return super().has_program(str(self._placed(name)))
 
-    def _find(self, subject: Subject) -> Function[..., Any] | tuple[Any, str]:
+    def find(self, subject: Subject) -> Found:
         if not isinstance(subject, str | Path):
-            return super()._find(subject)
+            return super().find(subject)
         placed = self._placed(subject)
         if self.beside is not None and str(placed).endswith(PLAN_ENDINGS) and not (self._folder / placed).is_file():
             raise NotFound(
                 f"there is no plan file {subject}, neither beside the test (in {self.beside}) "
                 f"nor in the current folder ({Path.cwd()})"
             )
-        return super()._find(placed)
+        return super().find(placed)
 
     def _placed(self, given: str | Path) -> str | Path:
         """As short as it can be said from the current folder: it is kept with the execution."""

@@ -16,9 +16,9 @@ import msgspec
 from holdfast.core.commands import Verb
 from holdfast.core.events import Request
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine.run import PEOPLE
+from holdfast.engine.at_rest import PEOPLE, moved_by
 from holdfast.journal.log import read_state
-from holdfast.journal.store import ASKED, Head, Query
+from holdfast.journal.store import Head, Query
 from holdfast.programs.prepare import Subject
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.outcome import QUERY_MAX, Outcome, outcome_of
@@ -217,7 +217,7 @@ class Play:
         """Nothing moves by itself any more, and nobody has anything left to say."""
         if self._host.died.is_set() or self._due or self._world.fault is not None:
             return False
-        if any(_moves(head) for head in heads) or await self._world.store.pending():
+        if any(self._moves(head) for head in heads) or await self._world.store.pending():
             self._stuck_since = None
             return False
         if all(head.status in ENDS for head in heads):
@@ -227,6 +227,13 @@ class Play:
         now_s = self._world.loop.time()
         self._stuck_since = now_s if self._stuck_since is None else self._stuck_since
         return now_s - self._stuck_since >= self._task.patience_s
+
+    def _moves(self, head: Head) -> bool:
+        """Whether something will become of it by itself. The end of a child is in the inbox."""
+        if head.driver and head.status not in ("queued", "running", "waiting"):
+            return True  # its driver has not released it yet
+        movers = moved_by(head, self._world.clock.now_us(), self._world.liveness.is_dead)
+        return not movers.isdisjoint({"driver", "time"})
 
     async def _wait(self, heads: list[Head]) -> None:
         """Until something is written, or the next one's time has come."""
@@ -244,20 +251,6 @@ class Play:
                 self._look_s = LOOK_S
         self._world.changed.clear()
         self._host.engine.look()
-
-
-def _moves(head: Head) -> bool:
-    """Whether something will become of it without anybody's doing. What a child's end brings is in the inbox."""
-    match head.status:
-        case "running" | "queued":
-            return True
-        case "waiting":
-            return head.wake_at in (0, ASKED) or any(
-                reason.kind not in (*PEOPLE, "child") and (reason.kind != "event" or reason.due_at is not None)
-                for reason in head.reasons
-            )
-        case _:
-            return bool(head.driver)  # held or ended, and not yet let go of
 
 
 def _ignore(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
