@@ -38,7 +38,7 @@ from holdfast.journal.liveness import InProcess, Liveness, LockFiles
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.postgres_address import is_postgres, open_postgres
 from holdfast.journal.sqlite import SqliteStore
-from holdfast.journal.store import Store
+from holdfast.journal.store import DeletableStore
 from holdfast.journal.writer import Writer
 from holdfast.programs.function import Function
 from holdfast.programs.prepare import Preparer, Subject, limited
@@ -300,7 +300,7 @@ def _settings_with_warnings(folder: Path, flags: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def _open_store(settings: Settings) -> tuple[Store, Liveness, LiveRing | None]:
+def _open_store(settings: Settings) -> tuple[DeletableStore, Liveness, LiveRing | None]:
     if settings.store == "memory:":
         return MemoryStore(), _memory_liveness, None
     if is_postgres(settings.store):

@@ -58,10 +58,6 @@ class Deleter:
                 self._run(self._sql[name], values)
         return [member.id for member in gone]
 
-    def forget(self, execution_ids: Sequence[str]) -> None:
-        self._run(self._sql["forget_deleted"], (msgspec.json.encode(list(execution_ids)).decode(),))
-        self._run(self._sql["drop_forgotten"])
-
     def give_back(self) -> bool:
         """Some of the file's free pages, outside of a transaction; whether there are more."""
         if self._pragma("auto_vacuum") == 0 or not self._pragma("freelist_count"):

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.core.commands import Answer, Command
 from holdfast.core.events import Reason
 from holdfast.journal.codec import DIGEST_BYTES
+from holdfast.journal.keyed import KeyedRow
 from holdfast.journal.matching import TEXTS, glob, label_marks, label_part, like, words
 from holdfast.journal.sql import queries
 from holdfast.journal.store import Head, Query
@@ -107,6 +108,25 @@ def seal_of_answer(answer: Answer) -> bytes:
 
 def seal_of_cached(key: str, output: bytes, expires_at: int) -> bytes:
     return _seal("cached", key, output, expires_at)
+
+
+def seal_of_row(space: str, key: str, version: int, value: bytes) -> bytes:
+    return _seal("row", space, key, version, value)
+
+
+def keyed_row(space: str, row: Any) -> KeyedRow | None:
+    """A keyed row; None if it is not what was written."""
+    key, version, value, seal = row
+    try:
+        found = KeyedRow(key.decode(), version, value)
+        return found if seal == seal_of_row(space, *found) else None
+    except (AttributeError, TypeError, UnicodeDecodeError):  # not even of the types that were written
+        return None
+
+
+def row_version(space: str, row: Any) -> int:
+    found = keyed_row(space, row)
+    return found.version if found else -1
 
 
 def _seal(*values: object) -> bytes:

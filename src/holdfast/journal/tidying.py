@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core.lifecycle import ENDS
-from holdfast.journal.store import Head, Query, Store
+from holdfast.journal.store import DeletableStore, Forget, Head, Query, Store
 
 FILES_FOLDER = "executions"  # beside the store; a file there begins with the id of its execution and a dot
 # What else is kept beside the store under the id of its execution: logs of detached ones, files as they were before.
@@ -32,7 +32,7 @@ class Bite(NamedTuple):
 
 
 async def prune(
-    store: Store, query: Query, data_folder: Path | None, *, rehearse: bool = False
+    store: DeletableStore, query: Query, data_folder: Path | None, *, rehearse: bool = False
 ) -> AsyncGenerator[Bite]:
     """Delete all that fit and have ended, page by page; or, to rehearse, only say who would go.
 
@@ -49,7 +49,9 @@ async def prune(
             wanted.before = left[-1].id
 
 
-async def delete(store: Store, heads: Sequence[Head], data_folder: Path | None, *, rehearse: bool = False) -> Bite:
+async def delete(
+    store: DeletableStore, heads: Sequence[Head], data_folder: Path | None, *, rehearse: bool = False
+) -> Bite:
     """Delete these, with their children and their files, as far as nobody needs them."""
     roots = await _roots(store, heads)
     gone = await (store.doomed(roots) if rehearse else store.delete(roots))
@@ -97,14 +99,14 @@ async def _roots(store: Store, page: Sequence[Head]) -> list[str]:
     return [head.id for head in page if head.parent_id not in there]
 
 
-async def remove_files(store: Store, data_folder: Path | None) -> None:
+async def remove_files(store: DeletableStore, data_folder: Path | None) -> None:
     """The files of all executions that were deleted, now or before somebody was killed."""
     deleted = set(await store.deleted())
     if deleted:
         if data_folder is not None:
             for name in _FOLDERS:
                 _remove(data_folder / name, deleted)
-        await store.forget(sorted(deleted))
+        await store.commit([Forget(execution_ids=tuple(sorted(deleted)))])
 
 
 def files_bytes(data_folder: Path | None) -> int:

@@ -10,7 +10,7 @@ from holdfast.engine import engine as core_engine
 from holdfast.engine.feed import Feed
 from holdfast.engine.services import Clock, Limits, Pace, Services
 from holdfast.journal.liveness import Liveness
-from holdfast.journal.store import Store
+from holdfast.journal.store import DeletableStore
 from holdfast.journal.writer import Writer
 from holdfast.programs.prepare import Preparer
 from holdfast.settings import MEMORY, Settings
@@ -22,7 +22,7 @@ class AssembledEngine(Engine):
     def __init__(
         self,
         *,
-        store: Store,
+        store: DeletableStore,
         liveness: Liveness,
         registry: Registry,
         clock: Clock,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.events import Parent
-from holdfast.journal.store import HeadChange, Query, Store, Write
+from holdfast.journal.store import HeadChange, Hold, Query, Store, Write
 from holdfast.testing.store_opening import Opening
 from holdfast.testing.store_samples import Sample
 
@@ -94,7 +94,7 @@ class FindingContract(Opening):
         handed_in.new.head.wake_at = None
         writes = [waiting.wait(None)]
         async with self.opened(restored.new, waiting.new, free.new, handed_in.new, *writes) as store:
-            await store.hold([restored.id], "restored from a backup")
+            await store.commit([Hold(execution_ids=(restored.id,), why="restored from a backup")])
             await _expect(store, [handed_in, restored], held=True)
             await _expect(store, [handed_in, free, waiting, restored], held=False)
 

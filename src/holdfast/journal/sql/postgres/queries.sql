@@ -19,9 +19,10 @@ SELECT num FROM executions WHERE id = %s
 -- name: concurrency_keys
 SELECT DISTINCT concurrency_key FROM executions WHERE id = ANY(%s) AND concurrency_key <> ''
 
--- name: lock_key
--- Claims under one concurrency key come one after the other, over all processes: each must see the places taken.
-SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || %s, 0))
+-- name: lock_keys
+-- Claims under one concurrency key come one after the other, over all processes: each must see the places taken. So do
+-- puts of one row, which may not be there yet to be locked. They come sorted, so that two never wait for each other.
+SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || key, 0)) FROM unnest(%s::text[]) AS key
 
 -- name: lock_heads
 -- Everything a transaction will touch, always in the same order, so that two of them do not wait for each other.
@@ -87,6 +88,25 @@ DELETE FROM cache WHERE key IN (
 -- Changes a row only for whoever comes first, or after the last one's time.
 INSERT INTO cache AS old (key, output, expires_at) VALUES (%s, %s, %s)
 ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at WHERE old.expires_at <= %s
+
+-- name: read_row
+SELECT key, version, value FROM keyed WHERE space = %s AND key = %s
+
+-- name: read_rows
+SELECT key, version, value FROM keyed WHERE space = %s AND key >= %s AND key < %s ORDER BY key LIMIT %s
+
+-- name: row_versions
+SELECT space, key, version FROM keyed
+WHERE (space, key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+
+-- name: put_rows
+-- Others may raise the version of a space's deleted rows at the same time: it never goes down.
+INSERT INTO keyed (space, key, version, value)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bytea[])
+ON CONFLICT (space, key) DO UPDATE SET version = greatest(keyed.version, excluded.version), value = excluded.value
+
+-- name: delete_rows
+DELETE FROM keyed WHERE (space, key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 
 -- name: claim
 -- One driver at a time, and at most `concurrency_limit` running executions of one concurrency key.

@@ -78,6 +78,23 @@ DELETE FROM cache WHERE key IN (
 INSERT INTO cache (key, output, expires_at, seal) VALUES (?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at, seal = excluded.seal WHERE expires_at <= ?
 
+-- name: read_row
+-- Keys come as bytes, so that one that is no text can be named.
+SELECT CAST(key AS BLOB), version, value, seal FROM keyed WHERE space = ? AND key = ?
+
+-- name: read_rows
+SELECT CAST(key AS BLOB), version, value, seal FROM keyed
+WHERE space = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?
+
+-- name: all_rows
+SELECT space, CAST(key AS BLOB), version, value, seal FROM keyed
+
+-- name: put_row
+INSERT OR REPLACE INTO keyed (space, key, version, value, seal) VALUES (?, ?, ?, ?, ?)
+
+-- name: delete_row
+DELETE FROM keyed WHERE space = ? AND key = ?
+
 -- name: claim
 -- One driver at a time, and at most `concurrency_limit` running executions of one concurrency key.
 UPDATE executions SET epoch = epoch + 1, driver = :driver
