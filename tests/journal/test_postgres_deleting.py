@@ -21,6 +21,7 @@ OLDER = (
     "DROP INDEX inbox_answered",
     "DROP TABLE deleted",
     "DROP TABLE keyed",
+    "DROP INDEX executions_ended",
     "TRUNCATE blob_uses",
     "DELETE FROM schema_version",
     "INSERT INTO schema_version VALUES (1)",

@@ -172,7 +172,7 @@ async def test_a_spoilt_keyed_row_is_named_and_can_be_written_again(store: Sqlit
     sql(store.path, f"UPDATE keyed SET {change} WHERE key = 'ann'")
     [trouble] = await store.check()
     assert trouble.startswith("row budget/")
-    with pytest.raises(StoreCorrupted, match="row budget/.* was changed after it was written; restore a backup, or"):
+    with pytest.raises(StoreCorrupted, match=r"row budget/.* was changed after it was written; restore a backup, or"):
         await store.rows("budget")
     assert await store.row("budget", "zoe") == KeyedRow("zoe", 1, b"2")
     if "key" in change:

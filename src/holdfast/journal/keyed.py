@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.core.errors import InputInvalid
 
-KEY_BYTES_MAX = 512
+KEY_BYTES_MAX = 1024
 VALUE_BYTES_MAX = 64 * 1024
 ROWS_PAGE = 100  # returned at once, unless another limit is given
 BASE_KEY = ""  # holds the highest version of all rows of a space that were deleted; never a row's key

@@ -346,7 +346,8 @@ class MemoryStore:
     async def heads(self, query: Query) -> list[Head]:
         found: list[Head] = []
         seen_before = not query.before
-        for head in reversed(self._heads.values()):
+        heads = reversed(self._heads.values())
+        for head in heads if query.ended_after is None else sorted(heads, key=lambda head: (head.ended_at, head.id)):
             if not seen_before:
                 seen_before = head.id == query.before
             elif fits(head, query):

@@ -24,7 +24,7 @@ from holdfast.journal.keyed import ROWS_PAGE, KeyedRow, check_place, span
 from holdfast.journal.postgres_absence import AWAY_S, Absence
 from holdfast.journal.postgres_address import parse_address
 from holdfast.journal.postgres_commit import Tidying, write_all
-from holdfast.journal.postgres_delete import delete_some, family
+from holdfast.journal.postgres_delete import delete_some, families
 from holdfast.journal.postgres_leases import Leases
 from holdfast.journal.postgres_link import Connection, Link, is_lost, statements
 from holdfast.journal.postgres_rows import command_of, query_values, read_heads
@@ -95,8 +95,8 @@ class PostgresStore:
 
     async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
         async def read(connection: Connection) -> list[str]:
-            families = [await family(connection, wanted) for wanted in execution_ids]
-            return list(dict.fromkeys(member[1] for members in families for member in members))
+            found = [member.id async for members in families(connection, execution_ids) for member in members]
+            return list(dict.fromkeys(found))
 
         return await self._read(read)
 
@@ -239,7 +239,7 @@ class PostgresStore:
         return found[0].head
 
     async def heads(self, query: Query) -> list[Head]:
-        which = ("conditions", "some_heads")
+        which = ("conditions", "some_heads" if query.ended_after is None else "ended_heads")
         found = await self._read(lambda connection: read_heads(connection, which, query_values(query)))
         return [head for head, _ in found]
 

@@ -26,7 +26,7 @@ from holdfast.journal.codec import CHAIN_START, Row, Snapshot
 from holdfast.journal.keyed import ROWS_PAGE, KeyedRow, check_place, span
 from holdfast.journal.sql import queries
 from holdfast.journal.sqlite_commit import Committer
-from holdfast.journal.sqlite_delete import Deleter
+from holdfast.journal.sqlite_delete import FAMILIES_AT_ONCE, Deleter
 from holdfast.journal.sqlite_file import begin, connect, explaining, migrate, patiently, sync_folder
 from holdfast.journal.sqlite_health import check_content, check_header
 from holdfast.journal.sqlite_presence import Presence
@@ -130,7 +130,11 @@ class SqliteStore:
 
     async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
         deleter = Deleter(self._reader)
-        found = await self._read(lambda: [member.id for wanted in execution_ids for member in deleter.family(wanted)])
+        found = list[str]()
+        for first in range(0, len(execution_ids), FAMILIES_AT_ONCE):
+            wanted = execution_ids[first : first + FAMILIES_AT_ONCE]
+            families = await self._read(lambda wanted=wanted: deleter.families(wanted))
+            found += [member.id for family in families for member in family]
         return list(dict.fromkeys(found))
 
     async def deleted(self) -> list[str]:
@@ -212,7 +216,7 @@ class SqliteStore:
 
     async def heads(self, query: Query) -> list[Head]:
         where, values = conditions(query)
-        last = f"{where} ORDER BY num DESC LIMIT ?"
+        last = f"{where} ORDER BY {'num DESC' if query.ended_after is None else 'ended_at, id'} LIMIT ?"
         found = await self._read(lambda: read_heads(self._reader, last, (*values, query.limit)))
         return [head for head, _ in found]
 

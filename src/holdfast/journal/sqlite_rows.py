@@ -164,7 +164,10 @@ def conditions(query: Query) -> tuple[str, tuple[Any, ...]]:
 
 
 def _exact(query: Query) -> Iterator[Clause]:
-    for column, several in (("id", query.ids), ("status", query.status)):
+    status = (
+        "status" if query.ended_after is None else "+status"
+    )  # the plus sign: not the index of that, but of the order
+    for column, several in (("id", query.ids), (status, query.status)):
         if several:
             yield f"{column} IN (SELECT value FROM json_each(?))", (msgspec.json.encode(several).decode(),)
     if query.held:
@@ -177,11 +180,18 @@ def _exact(query: Query) -> Iterator[Clause]:
     ):
         if one:
             yield f"{column} = ?", (one,)
+    # Said for the partial indexes, which are not used without it.
+    if query.parent_id:
+        yield "parent_id <> ''", ()
+    if query.forked_from:
+        yield "forked_from <> ''", ()
+    if query.ended_after is not None:
+        yield "ended_at <> 0 AND (ended_at, id) > (?, ?)", query.ended_after
     for clause, value in (
         ("parent_id = ?", query.parent_id),
         ("created_at >= ?", query.created_after),
         ("created_at < ?", query.created_before),
-        ("ended_at > 0 AND ended_at < ?", query.ended_before),
+        ("ended_at <> 0 AND ended_at < ?", query.ended_before),
         ("num < (SELECT num FROM executions WHERE id = ?)", query.before or None),
     ):
         if value is not None:

@@ -237,7 +237,11 @@ PENDING_PAGE = 1000  # commands returned at once when no executions are named
 
 
 class Query(msgspec.Struct, kw_only=True):
-    """Which heads to list, newest first. Empty means any; what is asked for together must all be so."""
+    """Which heads to list, newest first. Empty means any; what is asked for together must all be so.
+
+    With `ended_after` they come in the order in which they ended: it walks all that has ended, page by page, also while
+    they are being deleted.
+    """
 
     ids: tuple[str, ...] = ()  # whole ones
     status: tuple[str, ...] = ()
@@ -253,6 +257,7 @@ class Query(msgspec.Struct, kw_only=True):
     created_after: Microseconds | None = None  # or at that moment
     created_before: Microseconds | None = None
     ended_before: Microseconds | None = None
+    ended_after: tuple[Microseconds, str] | None = None  # the time and the id of the last one; (0, "") begins
     before: str = ""  # an id: only executions older than it
     limit: int = 100
 

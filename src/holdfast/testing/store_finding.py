@@ -30,6 +30,18 @@ class FindingContract(Opening):
             await _expect(store, [other, report], parent_id="")
             await _expect(store, [], name="nothing")
 
+    async def test_what_ended_is_walked_in_the_order_of_its_ends(self) -> None:
+        samples = [Sample(number) for number in range(1, 7)]
+        ends = [_end_at(sample, at) for sample, at in zip(samples, (30, 10, 20, 20, 90), strict=False)]
+        async with self.opened(*(sample.new for sample in samples), *ends) as store:
+            found, after = list[str](), (0, "")
+            while page := await store.heads(Query(ended_after=after, ended_before=90, limit=2)):
+                found += [head.id for head in page]
+                after = (page[-1].ended_at, page[-1].id)
+                await store.delete(found[:1])  # the walk goes on, whoever has gone meanwhile
+            assert found == [samples[number].id for number in (1, 2, 3, 0)]
+            assert await store.count(Query(ended_after=(20, samples[2].id))) == 3
+
     async def test_heads_are_found_by_whole_ids(self) -> None:
         samples = [Sample(number) for number in range(1, 5)]
         async with self.opened(*(sample.new for sample in samples)) as store:

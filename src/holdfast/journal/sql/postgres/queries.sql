@@ -196,6 +196,12 @@ WHERE id = %(id)s
 -- Appended to head_columns and conditions.
 ORDER BY num DESC LIMIT %(limit)s
 
+-- name: ended_heads
+-- Appended to head_columns and conditions instead.
+  AND ended_at <> 0 AND (ended_at, id) > (%(ended_at)s, %(ended_id)s)
+  AND ended_at < coalesce(%(ended_before)s::bigint, 9223372036854775807)
+ORDER BY ended_at, id LIMIT %(limit)s
+
 -- name: count
 SELECT count(*) FROM executions
 
@@ -215,6 +221,7 @@ WHERE (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s))
   AND (%(created_after)s::bigint IS NULL OR created_at >= %(created_after)s)
   AND (%(created_before)s::bigint IS NULL OR created_at < %(created_before)s)
   AND (%(ended_before)s::bigint IS NULL OR (ended_at > 0 AND ended_at < %(ended_before)s))
+  AND (%(ended_at)s::bigint IS NULL OR (ended_at <> 0 AND (ended_at, id) > (%(ended_at)s::bigint, %(ended_id)s::text)))
   AND (%(before)s::text IS NULL OR num < (SELECT num FROM executions WHERE id = %(before)s))
   AND NOT EXISTS (
       SELECT 1 FROM unnest(%(firsts)s::text[], %(others)s::text[]) AS label (first, other)
@@ -270,32 +277,36 @@ UPDATE executions SET held = %s WHERE id = ANY(%s)
 UPDATE executions SET held = %s WHERE id = ANY(%s) AND ended_at = 0 AND (held <> '' OR driver = ANY(%s))
 
 -- name: family
--- An execution and its descendants, the deepest first, and whether each is still needed: by itself, as long as it has
--- not ended; by its parent, or by an execution that was made from it and may still look up what its children did.
--- What was set aside can never end, and needs nothing any more.
-WITH RECURSIVE family (num, id, parent_id, is_over, seq, depth) AS (
-    SELECT num, id, parent_id, ended_at <> 0 OR quarantined <> '', seq, 0 FROM executions WHERE id = %s
+-- Executions and their descendants, root by root in the order asked for, the deepest first, and whether each is still
+-- needed: by itself, as long as it has not ended; by its parent, or by an execution that was made from it and may still
+-- look up what its children did. What was set aside can never end, and needs nothing any more. That a parent or an
+-- origin is not empty is said for the sake of the partial indexes: without it they are not used.
+WITH RECURSIVE family (place, num, id, parent_id, is_over, seq, depth) AS (
+    SELECT root.place, num, id, parent_id, ended_at <> 0 OR quarantined <> '', seq, 0
+    FROM unnest(%s::text[]) WITH ORDINALITY AS root (wanted, place) JOIN executions ON id = root.wanted
     UNION ALL
-    SELECT child.num, child.id, child.parent_id, child.ended_at <> 0 OR child.quarantined <> '', child.seq, depth + 1
-    FROM executions AS child JOIN family ON child.parent_id = family.id WHERE depth < 1000
+    SELECT place, child.num, child.id, child.parent_id, child.ended_at <> 0 OR child.quarantined <> '', child.seq,
+        depth + 1
+    FROM family JOIN executions AS child ON child.parent_id = family.id AND child.parent_id <> ''
+    WHERE depth < 1000
 )
-SELECT num, id, seq, NOT is_over
+SELECT place, num, id, seq, NOT is_over
     OR EXISTS (
         SELECT 1 FROM executions AS parent
         WHERE parent.id = family.parent_id AND parent.ended_at = 0 AND parent.quarantined = ''
     )
     OR EXISTS (
         SELECT 1 FROM executions AS fork
-        WHERE fork.forked_from = family.id AND fork.ended_at = 0 AND fork.quarantined = ''
+        WHERE fork.forked_from = family.id AND fork.forked_from <> '' AND fork.ended_at = 0 AND fork.quarantined = ''
     )
-FROM family ORDER BY depth DESC, num DESC
+FROM family ORDER BY place, depth DESC, num DESC
 
 -- name: lock_doomed
 -- Those of them that nobody else has deleted by now.
 SELECT num, id FROM executions WHERE num = ANY(%s) ORDER BY id FOR UPDATE
 
 -- name: needed_after_all
-SELECT 1 FROM executions WHERE forked_from = ANY(%s) AND ended_at = 0 AND quarantined = '' LIMIT 1
+SELECT 1 FROM executions WHERE forked_from = ANY(%s) AND forked_from <> '' AND ended_at = 0 AND quarantined = '' LIMIT 1
 
 -- name: note_deleted
 INSERT INTO deleted (num, id) SELECT num, id FROM executions WHERE num = ANY(%(nums)s)
