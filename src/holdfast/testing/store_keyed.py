@@ -135,8 +135,8 @@ class KeyedContract(Opening):
             largest = _row("k" * KEY_BYTES_MAX, b"x" * VALUE_BYTES_MAX)
             assert (await store.commit([largest]))[0].ok
             for key, value, version in (
-                ("", b"", 0), ("é" * (KEY_BYTES_MAX // 2 + 1), b"", 0), ("a\0b", b"", 0), ("\ud800", b"", 0), ("k", b"", -1),
-                ("k", b"x" * (VALUE_BYTES_MAX + 1), 0),
+                ("", b"", 0), ("é" * (KEY_BYTES_MAX // 2 + 1), b"", 0), ("a\0b", b"", 0), ("\ud800", b"", 0),
+                ("k", b"", -1), ("k", b"x" * (VALUE_BYTES_MAX + 1), 0),
             ):  # fmt: skip
                 _assert_invalid(key, value, version)
             for space in ("", "Budget", "a b", "b" * 65):
