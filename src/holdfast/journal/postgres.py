@@ -27,7 +27,7 @@ from holdfast.journal.postgres_commit import Tidying, write_all
 from holdfast.journal.postgres_delete import delete_some, families
 from holdfast.journal.postgres_leases import Leases
 from holdfast.journal.postgres_link import Connection, Link, is_lost, statements
-from holdfast.journal.postgres_rows import command_of, query_values, read_heads
+from holdfast.journal.postgres_rows import Found, command_of, query_values, read_heads
 from holdfast.journal.postgres_schema import admit
 from holdfast.journal.store import Head, Quarantine, Query, Stored, Write, Written
 
@@ -95,7 +95,9 @@ class PostgresStore:
 
     async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
         async def read(connection: Connection) -> list[str]:
-            found = [member.id async for members in families(connection, execution_ids) for member in members]
+            async with connection.transaction():
+                await connection.execute(self._sql["walk_indexes"])
+                found = [member.id async for members in families(connection, execution_ids) for member in members]
             return list(dict.fromkeys(found))
 
         return await self._read(read)
@@ -239,9 +241,14 @@ class PostgresStore:
         return found[0].head
 
     async def heads(self, query: Query) -> list[Head]:
-        which = ("conditions", "some_heads" if query.ended_after is None else "ended_heads")
-        found = await self._read(lambda connection: read_heads(connection, which, query_values(query)))
-        return [head for head, _ in found]
+        async def read(connection: Connection) -> list[Found]:
+            if query.ended_after is None:
+                return await read_heads(connection, ("conditions", "some_heads"), query_values(query))
+            async with connection.transaction():
+                await connection.execute(self._sql["walk_indexes"])
+                return await read_heads(connection, ("conditions", "ended_heads"), query_values(query))
+
+        return [head for head, _ in await self._read(read)]
 
     async def count(self, query: Query) -> int:
         async def read(connection: Connection) -> int:

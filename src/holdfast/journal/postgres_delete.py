@@ -29,6 +29,7 @@ async def delete_some(connection: Connection, wanted: Sequence[str]) -> tuple[li
     doomed: dict[int, None] = {}
     room = EVENTS_AT_ONCE
     place = -1
+    await connection.execute(statements()["walk_indexes"])
     async for family in families(connection, wanted):
         place += 1
         for member in family:

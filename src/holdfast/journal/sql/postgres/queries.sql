@@ -276,6 +276,12 @@ UPDATE executions SET held = %s WHERE id = ANY(%s)
 -- name: hold_undriven
 UPDATE executions SET held = %s WHERE id = ANY(%s) AND ended_at = 0 AND (held <> '' OR driver = ANY(%s))
 
+-- name: walk_indexes
+-- For one transaction. A server that has not counted a table's rows yet would rather read all of it, again and again.
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+    set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+    set_config('enable_sort', 'off', true)
+
 -- name: family
 -- Executions and their descendants, root by root in the order asked for, the deepest first, and whether each is still
 -- needed: by itself, as long as it has not ended; by its parent, or by an execution that was made from it and may still
@@ -291,14 +297,15 @@ WITH RECURSIVE family (place, num, id, parent_id, is_over, seq, depth) AS (
     WHERE depth < 1000
 )
 SELECT place, num, id, seq, NOT is_over
-    OR EXISTS (
+    OR (
         SELECT 1 FROM executions AS parent
         WHERE parent.id = family.parent_id AND parent.ended_at = 0 AND parent.quarantined = ''
-    )
-    OR EXISTS (
+    ) IS NOT NULL
+    OR (
         SELECT 1 FROM executions AS fork
         WHERE fork.forked_from = family.id AND fork.forked_from <> '' AND fork.ended_at = 0 AND fork.quarantined = ''
-    )
+        LIMIT 1
+    ) IS NOT NULL
 FROM family ORDER BY place, depth DESC, num DESC
 
 -- name: lock_doomed
