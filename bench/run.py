@@ -66,6 +66,7 @@ ALONE = [
     Measurement("pressure", "ours/pressure.py", 2000),
     Measurement("listing", "ours/listing.py", 100_000),
     Measurement("backup", "ours/backup.py", 100_000),
+    Measurement("pruning", "ours/pruning.py", 10_000),
 ]
 
 
@@ -92,6 +93,10 @@ def goals(found: dict[str, Any]) -> list[Goal]:
         Goal("MB with 100,000 executions waiting", found["waiting"]["resident_mb"], 200, at_most=True),
         Goal("s of holdfast list with 100,000 executions", found["listing"]["slowest_s"], 0.3, at_most=True),
         Goal("ms the longest commit takes during a backup", found["backup"]["longest_ms"], 50, at_most=True),
+        Goal("CPU s of holdfast prune --dry-run, 10,000 executions", found["pruning"]["dry_s"], 2, at_most=True),
+        Goal("CPU s of holdfast prune, 10,000 executions", found["pruning"]["prune_s"], 2, at_most=True),
+        Goal("ms the event loop stands still, retention of 30,000", found["pruning"]["loop_ms"], 50, at_most=True),
+        Goal("ms the longest commit takes, retention of 30,000", found["pruning"]["commit_ms"], 50, at_most=True),
     ]
 
 

@@ -13,6 +13,7 @@ import holdfast
 from cli.workshop import Result, Workshop
 from holdfast.core import events as ev
 from holdfast.journal.log import read_events
+from holdfast.journal.store import Hold
 
 MANY = 300
 
@@ -237,7 +238,7 @@ def test_what_a_restored_store_holds_is_let_go(shop: Workshop) -> None:
 
     async def hold() -> None:
         async with holdfast.Engine(folder=shop.folder, recover="none") as engine:
-            await engine.services.store.hold(ids, "restored")
+            await engine.services.store.commit([Hold(execution_ids=tuple(ids), why="restored")])
 
     asyncio.run(hold())
     assert shop.run("resume", "--all").out == "2 applied\n"

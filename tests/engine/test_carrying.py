@@ -20,6 +20,7 @@ from holdfast.journal.bundle import Bundle, open_rows
 from holdfast.journal.bundle_read import read
 from holdfast.journal.codec import decode
 from holdfast.journal.log import read_events
+from holdfast.journal.store import Hold
 from journal.bundles import bundle_of, family, file_of
 from journal.support import run_python, sql
 
@@ -685,6 +686,7 @@ async def test_a_person_lets_all_children_go_however_many_there_are(
         run = await engine.start(many)
         await seen(run, "task:waiting", lambda event: event.reasons[0].kind == "child")
         store = engine.services.store
-        await store.hold([head.id for head in await engine.list()], "restored from a backup")
+        ids = tuple(head.id for head in await engine.list())
+        await store.commit([Hold(execution_ids=ids, why="restored from a backup")])
         await engine.resume(run.id)
         assert [head.held for head in await engine.list()] == [""] * 6

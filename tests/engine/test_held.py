@@ -11,7 +11,7 @@ import holdfast
 from engine.kit import HURRY, Gate, Script, echo, engine_at, names, plan, quiet, result, seen, settled, step
 from engine.test_families import child_of
 from holdfast.engine.ownership import claim
-from holdfast.journal.store import Query
+from holdfast.journal.store import Hold, Query
 
 WHY = "restored from a backup"
 
@@ -30,7 +30,7 @@ async def held_after_a_pause(folder: Path, *tools: holdfast.Tool) -> str:
     """An execution that was paused before its first step and is held since."""
     async with engine_at(folder, *tools, limits=HURRY) as engine:
         run = await engine.start(plan(step("a", "script")), hold=True)
-        await engine.services.store.hold([run.id], WHY)
+        await engine.services.store.commit([Hold(execution_ids=(run.id,), why=WHY)])
         return run.id
 
 
@@ -41,7 +41,7 @@ async def test_an_engine_leaves_what_is_held_and_takes_up_the_rest(tmp_path: Pat
         await gate.wait_entered()
     gate.open.set()
     async with engine_at(tmp_path, recover="none") as engine:
-        await engine.services.store.hold([held.id], WHY)
+        await engine.services.store.commit([Hold(execution_ids=(held.id,), why=WHY)])
     async with engine_at(tmp_path, gate.tool) as engine:
         await result(engine.get(free.id))
         await quiet(engine)
@@ -90,7 +90,7 @@ async def test_a_refused_resume_lets_nothing_go(tmp_path: Path) -> None:
     async with engine_at(tmp_path, echo) as engine:
         run = await engine.start(plan(step("a", "echo")))
         await result(run)
-        await engine.services.store.hold([run.id], WHY)
+        await engine.services.store.commit([Hold(execution_ids=(run.id,), why=WHY)])
         with pytest.raises(holdfast.Refused):
             await run.resume()
         assert (await run.head()).held == WHY
@@ -103,7 +103,7 @@ async def test_a_parent_takes_its_held_children_with_it(tmp_path: Path) -> None:
         store = engine.services.store
         everybody = [head.id for head in await store.heads(Query())]
         await quiet(engine)
-        await store.hold(everybody, WHY)
+        await store.commit([Hold(execution_ids=tuple(everybody), why=WHY)])
         assert len(everybody) == 2
         [kid] = [execution_id for execution_id in everybody if execution_id != run.id]
         await engine.get(kid).send("go", "now")
@@ -171,15 +171,15 @@ async def test_a_hold_that_is_refused_leaves_an_earlier_one_in_place(tmp_path: P
     async with engine_at(tmp_path, gate.tool, limits=HURRY) as engine:
         driven = await engine.start(plan(step("a", "gate")))
         await gate.wait_entered()
-        await engine.services.store.hold([driven.id], WHY)
-        await engine.services.store.hold([driven.id], "")
+        await engine.services.store.commit([Hold(execution_ids=(driven.id,), why=WHY)])
+        await engine.services.store.commit([Hold(execution_ids=(driven.id,), why="")])
         said = await engine.hold([driven.id, "nobody"], "another")
         assert said[driven.id] == f"a process drives it now; interrupt it: holdfast interrupt {driven.id}"
         assert "nobody" in said["nobody"]
         assert (await driven.head()).held == ""
         gate.open.set()
         await result(driven)
-        await engine.services.store.hold([driven.id], WHY)
+        await engine.services.store.commit([Hold(execution_ids=(driven.id,), why=WHY)])
         assert await engine.hold([driven.id], "another") == {
             driven.id: "the execution is completed; nobody will drive it"
         }

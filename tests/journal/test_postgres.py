@@ -15,7 +15,7 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.journal.postgres import PostgresStore
 from holdfast.journal.postgres_link import Connection
 from holdfast.journal.sql import migrations
-from holdfast.journal.store import Claim, HeadChange, Query
+from holdfast.journal.store import Claim, HeadChange, Quarantine, Query
 from holdfast.testing.store_samples import Sample, sample_id
 from journal.postgres_support import Held, run_sql, start_python, wait_for_sql
 
@@ -227,7 +227,7 @@ async def test_a_store_does_not_work_in_a_forked_child(store: PostgresStore) -> 
     uses: list[Callable[[], Coroutine[Any, Any, object]]] = [
         lambda: store.commit([Sample(2).new]),
         lambda: store.heads(Query()),
-        lambda: store.quarantine("x", "y"),
+        lambda: store.commit([Quarantine(execution_id="x", why="y")]),
         lambda: asyncio.sleep(0, store.changes()),
     ]
     reader, writer = os.pipe()

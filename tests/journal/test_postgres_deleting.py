@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.core.events import ForkedFrom
 from holdfast.journal.postgres import PostgresStore
+from holdfast.journal.store import Forget
 from holdfast.testing.store_samples import Sample, sample_id
 from journal.postgres_support import Held, run_sql, wait_for_sql
 
@@ -19,6 +20,8 @@ OLDER = (
     "DROP INDEX blob_uses_digest",
     "DROP INDEX inbox_answered",
     "DROP TABLE deleted",
+    "DROP TABLE keyed",
+    "DROP INDEX executions_ended",
     "TRUNCATE blob_uses",
     "DELETE FROM schema_version",
     "INSERT INTO schema_version VALUES (1)",
@@ -55,7 +58,7 @@ async def test_two_who_delete_the_same_delete_it_once(store: PostgresStore, post
     ids = [sample.id for sample in samples]
     one, two = await asyncio.gather(store.delete(ids), other.delete(list(reversed(ids))))
     assert sorted([*one, *two]) == ids
-    await store.forget(ids)
+    await store.commit([Forget(execution_ids=tuple(ids))])
     assert [await run_sql(store, f"SELECT count(*) FROM {table}") for table in TABLES] == [[(0,)]] * len(TABLES)
     await other.close()
 

@@ -12,7 +12,7 @@ from holdfast.core.events import ForkedFrom, Parent
 from holdfast.journal import sqlite_delete
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.sqlite import SqliteStore
-from holdfast.journal.store import CacheItem, Query, Store, Write
+from holdfast.journal.store import CacheItem, Hold, Query, Store, Write
 from holdfast.journal.tidying import PAGE_HEADS, prune, remove_files
 from holdfast.testing.store_samples import Sample, sample_answer, sample_id
 from journal.older import as_older
@@ -90,12 +90,12 @@ async def test_deletions_are_made_in_bites(tmp_path: Path, monkeypatch: pytest.M
         return some, left
 
     monkeypatch.setattr(sqlite_delete.Deleter, "delete", counted)
-    monkeypatch.setattr(sqlite_delete, "EVENTS_AT_ONCE", 100)
+    monkeypatch.setattr(sqlite_delete, "EVENTS_AT_ONCE", 120)
     monkeypatch.setattr(sqlite_delete, "PAGES_AT_ONCE", 1)
     for number in range(10):
         await store.commit(writes_of(Sample(number)))
     assert len(await pruned(store)) == 10
-    assert bites == [3, 3, 3, 1]  # of 42 events each
+    assert bites == [3, 3, 3, 1]  # of 42 events each, and a head that counts for ten
     assert (await store.room()).free == 0
     await store.close()
 
@@ -207,7 +207,7 @@ async def test_a_store_of_an_earlier_release_is_upgraded_whole(tmp_path: Path, v
     assert (await store.load(sample.id)).rows == sample.rows
     assert await store.pending() == [sample.command("c1")]
     assert await store.cached("k", 0) == b"1"
-    await store.hold([sample.id], "imported")
+    await store.commit([Hold(execution_ids=(sample.id,), why="imported")])
     assert (await store.head(sample.id)).held == "imported"
     await store.close()
 

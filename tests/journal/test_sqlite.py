@@ -23,7 +23,7 @@ from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.sqlite_backup import back_up
 from holdfast.journal.sqlite_commit import NUMS_KEPT, Committer
 from holdfast.journal.sqlite_health import check_header
-from holdfast.journal.store import Query
+from holdfast.journal.store import Quarantine, Query
 from holdfast.testing.store_samples import Sample, sample_id
 from journal.support import run_python, sql
 
@@ -174,6 +174,7 @@ import asyncio, resource, signal, sys
 from pathlib import Path
 from holdfast.core.errors import StoreUnavailable
 from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.store import Quarantine
 from holdfast.testing.store_samples import Sample
 
 async def main(path):
@@ -193,7 +194,7 @@ async def main(path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     again = Sample(2)
     assert (await store.commit([again.new]))[0].ok
-    await store.quarantine(again.id, "")
+    await store.commit([Quarantine(execution_id=again.id, why="")])
     await store.close()
 
 asyncio.run(main(Path(sys.argv[1])))
@@ -251,7 +252,7 @@ async def test_a_store_does_not_work_in_a_forked_child(tmp_path: Path) -> None:
     uses: list[Callable[[], Coroutine[Any, Any, object]]] = [
         lambda: store.commit([Sample(2).new]),
         lambda: store.heads(Query()),
-        lambda: store.quarantine("x", "y"),
+        lambda: store.commit([Quarantine(execution_id="x", why="y")]),
     ]
     reader, writer = os.pipe()
     child = os.fork()

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.core.errors import StoreCorrupted
 from holdfast.journal.codec import Snapshot
+from holdfast.journal.keyed import Conflict, KeyedRow, Put
 from holdfast.journal.log import read_events, read_state
 from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.store import CacheItem, Query
@@ -161,3 +162,25 @@ async def test_what_was_written_before_there_were_seals_is_taken_as_it_is(store:
     assert await store.pending() == [asked]
     assert await store.answer("c2") == sample_answer(answered)
     assert await store.cached("k", 50) == b"1"
+
+
+@pytest.mark.parametrize("change", ["version = 7", "value = x'00'", "version = 'x'", "key = CAST(x'62ff' AS TEXT)"])
+async def test_a_spoilt_keyed_row_is_named_and_can_be_written_again(store: SqliteStore, change: str) -> None:
+    put = Put(space="budget", key="ann", value=b"1")
+    await store.commit([put, Put(space="budget", key="zoe", value=b"2")])
+    assert await store.check() == []
+    sql(store.path, f"UPDATE keyed SET {change} WHERE key = 'ann'")
+    [trouble] = await store.check()
+    assert trouble.startswith("row budget/")
+    with pytest.raises(StoreCorrupted, match=r"row budget/.* was changed after it was written; restore a backup, or"):
+        await store.rows("budget")
+    assert await store.row("budget", "zoe") == KeyedRow("zoe", 1, b"2")
+    if "key" in change:
+        return
+    with pytest.raises(StoreCorrupted, match="row budget/ann was changed"):
+        await store.row("budget", "ann")
+    asked = Put(space="budget", key="ann", value=b"3", if_version=7)
+    assert (await store.commit([asked]))[0].conflict == Conflict("budget", "ann", -1)
+    assert (await store.commit([put]))[0].ok
+    assert await store.row("budget", "ann") == KeyedRow("ann", 1, b"1")
+    assert await store.check() == []

@@ -30,7 +30,7 @@ from holdfast.journal.liveness import Liveness, LockFiles
 from holdfast.journal.log import check_head
 from holdfast.journal.postgres_address import is_postgres
 from holdfast.journal.sqlite import SqliteStore
-from holdfast.journal.store import Head, Query, Store
+from holdfast.journal.store import Head, Quarantine, Query, Store
 from holdfast.settings import Settings
 from holdfast.tools.registry import Registry
 
@@ -165,7 +165,7 @@ async def _execution(store: Store, head: Head, registry: Registry, liveness: Liv
         await store.head(head.id)  # a list shows what it can of a damaged row; asked for alone, it says so
         state = await verify_execution(store, head)
     except StoreCorrupted as error:
-        await store.quarantine(head.id, head.quarantined or str(error))
+        await store.commit([Quarantine(execution_id=head.id, why=head.quarantined or str(error))])
         what = str(error) if error.execution_id else f"execution {head.id}: {error}"
         meaning = "It was set aside: nobody drives it, the others go on"
         todo = f"Restore a backup, then holdfast doctor --release {head.id}; or start it anew"

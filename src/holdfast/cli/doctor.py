@@ -175,6 +175,7 @@ def _todo(trouble: Trouble, otherwise: str = "Correct the settings") -> str:
 
 async def _release(settings: Settings, fragment: str) -> int:
     from holdfast.cli import checks
+    from holdfast.journal.store import Quarantine
 
     existing_store(settings)
     store = checks.open_store(settings)
@@ -190,7 +191,7 @@ async def _release(settings: Settings, fragment: str) -> int:
             await checks.verify_execution(store, head)
         except StoreCorrupted as error:
             raise StoreCorrupted(f"execution {head.id} is still damaged: {error}; it stays set aside") from error
-        await store.quarantine(head.id, "")
+        await store.commit([Quarantine(execution_id=head.id, why="")])
         print(f"execution {head.id} is whole again and was let back in; go on with: holdfast resume {head.id}")
         return 0
     finally:

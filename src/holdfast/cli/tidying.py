@@ -101,8 +101,10 @@ async def _tidy(engine: Engine, settings: Settings, query: Query, dry_run: bool,
         print(json_line(told if dry_run else {**told, "bytes_freed": freed, "note": note or None}))
         return 0
     if dry_run:
+        there = {head.id: head for head in await heads_of(engine, gone)}
         for one in gone:
-            print(dry_line(await store.head(one)))
+            if one in there:  # it may have gone meanwhile
+                print(dry_line(there[one]))
         print(f"{count(len(gone), 'execution')} would be deleted; nothing was changed")
     else:
         _tell_deleted(len(gone), freed)

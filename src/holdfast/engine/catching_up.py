@@ -20,7 +20,7 @@ from holdfast.engine.services import Services
 from holdfast.journal.bundle import Bundle, Carried, wanted_blobs
 from holdfast.journal.codec import decode
 from holdfast.journal.log import Log, head_change
-from holdfast.journal.store import Entry, Head, NewExecution, Store
+from holdfast.journal.store import Entry, Head, Hold, NewExecution, Store
 
 IsDead = Callable[[str], bool]
 
@@ -115,7 +115,8 @@ async def catch_up(services: Services, bundle: Bundle, gap: Gap, more: Additions
         if not was_held:
             await let_go(store, root)
         raise
-    await store.hold([carried.state.id for _, carried in gap.behind if carried.state.is_ended], "")
+    ended = tuple(carried.state.id for _, carried in gap.behind if carried.state.is_ended)
+    await store.commit([Hold(execution_ids=ended, why="")])
 
 
 def has_news(carried: Carried) -> bool:

@@ -369,9 +369,12 @@ class Engine:
         store = self.services.store
         heads: list[Head] = []
         stays: dict[str, str] = {}
+        there = {head.id: head for head in await store.heads(Query(ids=tuple(execution_ids), limit=len(execution_ids)))}
         for one in execution_ids:
             try:
-                head = await store.head(one)
+                head = there.get(one)
+                if head is None or head.quarantined:
+                    head = await store.head(one)  # which says what is wrong
                 if why := tidying.why_spared(head, self._liveness.is_dead, force=force):
                     stays[one] = why
                 else:

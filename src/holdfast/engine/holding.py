@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from holdfast.core.errors import NotFound, StoreCorrupted
-from holdfast.journal.store import Head, Query, Store
+from holdfast.journal.store import Head, Hold, Query, Store
 
 PATIENCE_S = 1.0  # with a commander, who has claimed an execution for some milliseconds
 LOOK_AGAIN_S = 0.05
@@ -47,14 +47,14 @@ async def hold(store: Store, is_dead: Callable[[str], bool], wanted: Sequence[st
         if one in found:
             undone |= {head.id for head in family if head.id == one or head.id not in families}
     if freed := [one for one in sorted(undone) if one in before and not before[one].held]:
-        await store.hold(freed, "")
+        await store.commit([Hold(execution_ids=tuple(freed), why="")])
     return found
 
 
 async def let_go(store: Store, execution_id: str) -> None:
     """A person said that it may go on: then nothing of it is held any more, nor of its children."""
     if held := [head.id for head in await _family(store, execution_id) if head.held]:
-        await store.hold(held, "")
+        await store.commit([Hold(execution_ids=tuple(held), why="")])
 
 
 async def _family(store: Store, execution_id: str) -> list[Head]:
@@ -81,11 +81,11 @@ async def _hold_each(store: Store, is_dead: Callable[[str], bool], wanted: Seque
     what somebody has claimed is asked for once more until he has.
     """
     refused = _Refused({}, set())
-    left = list(wanted)
+    left: list[str] = list(wanted)
     give_up = asyncio.get_running_loop().time() + PATIENCE_S
     while left:
-        dead = [driver for driver in await store.drivers() if is_dead(driver)]
-        await store.hold(left, why, unless_driven=dead)
+        dead = tuple(driver for driver in await store.drivers() if is_dead(driver))
+        await store.commit([Hold(execution_ids=tuple(left), why=why, unless_driven=dead)])
         refused.driven.clear()
         for execution_id in left:
             problem, is_driven = await _not_held(store, execution_id)

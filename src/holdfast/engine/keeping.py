@@ -22,7 +22,7 @@ from holdfast.engine.slots import Slot, Slots
 from holdfast.engine.standing import Standing
 from holdfast.engine.tidying import Tidier
 from holdfast.journal.liveness import Liveness
-from holdfast.journal.store import ASKED, PENDING_PAGE, Head, Microseconds
+from holdfast.journal.store import ASKED, PENDING_PAGE, Head, Microseconds, Quarantine
 
 SWEEP_MAX = 200  # executions taken up in one sweep
 CLOCK_JUMP_S = 1.0  # between two looks: more is no rounding
@@ -148,7 +148,7 @@ class Keeper:
         """A damaged execution is quarantined; one that could not be written may still be held on disk by us."""
         if isinstance(problem, StoreCorrupted):
             with suppress(JournalError):
-                await self._services.store.quarantine(execution_id, str(problem))
+                await self._services.store.commit([Quarantine(execution_id=execution_id, why=str(problem))])
         self.strays_possible = True
 
     def _remember_problem(self, execution_id: str, problem: HoldfastError) -> None:
@@ -306,7 +306,7 @@ class Keeper:
         try:
             with self._services.in_hand(head.id):
                 taken = await take(self._services, head)
-        except StoreUnavailable as error:
+        except (Fenced, StoreUnavailable) as error:  # fenced perhaps by a claim of our own that arrived late
             self.strays_possible = True
             log.warning("execution %s cannot be taken up now: %s", head.id, error)
             return False

@@ -22,7 +22,7 @@ from holdfast.engine.family import apply_command
 from holdfast.engine.program import Program
 from holdfast.engine.services import Services
 from holdfast.journal.log import PAUSE_NOTICE_US, Log, read_state
-from holdfast.journal.store import ASKED, Claim, Head
+from holdfast.journal.store import ASKED, Claim, Head, Quarantine
 
 CHILDREN_MAX = 1000  # looked after by one command; engines find the rest
 
@@ -58,7 +58,7 @@ async def open_state(services: Services, execution_id: str) -> tuple[Head, Execu
     try:
         return await read_state(services.store, execution_id)
     except StoreCorrupted as error:
-        await services.store.quarantine(execution_id, str(error))
+        await services.store.commit([Quarantine(execution_id=execution_id, why=str(error))])
         raise StoreCorrupted(f"{error}; the execution was set aside, run `holdfast doctor`") from error
 
 

@@ -34,7 +34,7 @@ from holdfast.engine.guards import Guards
 from holdfast.engine.pressure import Pressure
 from holdfast.journal.blobs import reference
 from holdfast.journal.log import SNAPSHOT_EVENTS_MIN, Log
-from holdfast.journal.store import Store
+from holdfast.journal.store import DeletableStore
 from holdfast.journal.writer import Writer
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Vault
@@ -138,7 +138,7 @@ class Deadlines:
 
 @dataclass(kw_only=True)
 class Services:
-    store: Store
+    store: DeletableStore
     writer: Writer
     registry: Registry
     feed: Feed

@@ -36,6 +36,7 @@ def fits(head: Head, query: Query) -> bool:
         and (query.created_after is None or head.created_at >= query.created_after)
         and (query.created_before is None or head.created_at < query.created_before)
         and (query.ended_before is None or 0 < head.ended_at < query.ended_before)
+        and (query.ended_after is None or (head.ended_at > 0 and (head.ended_at, head.id) > query.ended_after))
     )
 
 

@@ -15,6 +15,7 @@ from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import NotFound, StoreCorrupted
 from holdfast.journal import store as port
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
+from holdfast.journal.keyed import ROWS_PAGE, KeyedRow, Place, Put, Puts, check_place, span
 from holdfast.journal.matching import fits
 from holdfast.journal.store import (
     ANSWERS_KEPT_US,
@@ -24,9 +25,12 @@ from holdfast.journal.store import (
     CacheLook,
     Claim,
     Entry,
+    Forget,
     Head,
+    Hold,
     Mark,
     NewExecution,
+    Quarantine,
     Query,
     Stored,
     Write,
@@ -51,6 +55,7 @@ class MemoryStore:
         self._cache: dict[str, tuple[bytes, int]] = {}
         self._cache_look = CacheLook()
         self._expiring: list[tuple[int, str]] = []  # a heap over the cache, soonest first
+        self._keyed: dict[Place, tuple[int, bytes]] = {}
         self._version = 0
 
     # ---- writing ------------------------------------------------------------------------------------------------
@@ -63,6 +68,19 @@ class MemoryStore:
         match item:
             case Entry():
                 return self._entry(item)
+            case Put():
+                return self._put_rows((item,))
+            case Hold():
+                self._hold(item)
+                return Written(ok=True)
+            case Quarantine():
+                if item.execution_id in self._heads:
+                    self._heads[item.execution_id].quarantined = item.why
+                return Written(ok=True)
+            case Forget():
+                for execution_id in item.execution_ids:
+                    self._deleted.pop(execution_id, None)
+                return Written(ok=True)
             case NewExecution():
                 return self._create(item)
             case Claim():
@@ -76,6 +94,12 @@ class MemoryStore:
         head = self._heads.get(entry.execution_id)
         if head is None or head.epoch != entry.epoch or head.seq != entry.after:
             return Written(ok=False)
+        put = self._put_rows(entry.puts)
+        if put.ok:
+            self._append(head, entry)
+        return put
+
+    def _append(self, head: Head, entry: Entry) -> None:
         if entry.rows:
             self._rows[head.id].extend(entry.rows)
             head.seq, head.digest = entry.rows[-1].seq, entry.rows[-1].digest
@@ -100,7 +124,24 @@ class MemoryStore:
             self._tidy_answers(entry.at - ANSWERS_KEPT_US)
         if entry.snapshot is not None:
             self._snapshots[head.id] = entry.snapshot
-        return Written(ok=True)
+
+    def _put_rows(self, wanted: Sequence[Put]) -> Written:
+        puts = Puts(lambda place: self._keyed.get(place, (0, b""))[0])
+        if conflict := puts.conflict(wanted):
+            return Written(ok=False, conflict=conflict)
+        versions = puts.put(wanted)
+        for place, (version, value) in puts.rows.items():
+            if value is None:
+                self._keyed.pop(place, None)
+            else:
+                self._keyed[place] = version, value
+        return Written(ok=True, versions=versions)
+
+    def _hold(self, hold: Hold) -> None:
+        dead = hold.unless_driven
+        for head in (self._heads[one] for one in hold.execution_ids if one in self._heads):
+            if dead is None or (not head.ended_at and (head.held or head.driver in ("", *dead))):
+                head.held = hold.why
 
     def _create(self, new: NewExecution) -> Written:
         if any(needed not in self._heads for needed in new.needs):
@@ -182,7 +223,7 @@ class MemoryStore:
     def _put_cached(self, entry: Entry) -> None:
         self._expire(entry.at)
         for item in entry.cached:
-            self._put(item.key, item.output, item.expires_at)
+            self._put_output(item.key, item.output, item.expires_at)
         if self._cache_look.is_due(len(entry.cached)):
             self._evict()
 
@@ -190,10 +231,10 @@ class MemoryStore:
         self._expire(mark.at)
         if self._cache.get(mark.key, (b"", mark.at))[1] > mark.at:
             return Written(ok=False)
-        self._put(mark.key, b"", mark.expires_at)
+        self._put_output(mark.key, b"", mark.expires_at)
         return Written(ok=True)
 
-    def _put(self, key: str, output: bytes, expires_at: int) -> None:
+    def _put_output(self, key: str, output: bytes, expires_at: int) -> None:
         self._cache[key] = (output, expires_at)
         heapq.heappush(self._expiring, (expires_at, key))
 
@@ -215,11 +256,6 @@ class MemoryStore:
                 break
             total -= held.pop(key)[1]
             del self._cache[key]
-
-    async def quarantine(self, execution_id: str, why: str) -> None:
-        self._version += 1
-        if execution_id in self._heads:
-            self._heads[execution_id].quarantined = why
 
     async def delete(self, execution_ids: Sequence[str]) -> list[str]:
         self._version += 1
@@ -262,17 +298,6 @@ class MemoryStore:
 
     async def deleted(self) -> list[str]:
         return list(self._deleted)
-
-    async def forget(self, execution_ids: Sequence[str]) -> None:
-        self._version += 1
-        for execution_id in execution_ids:
-            self._deleted.pop(execution_id, None)
-
-    async def hold(self, execution_ids: Sequence[str], why: str, *, unless_driven: Sequence[str] | None = None) -> None:
-        self._version += 1
-        for head in (self._heads[one] for one in execution_ids if one in self._heads):
-            if unless_driven is None or (not head.ended_at and (head.held or head.driver in ("", *unless_driven))):
-                head.held = why
 
     # ---- for witnesses ------------------------------------------------------------------------------------------
 
@@ -321,7 +346,8 @@ class MemoryStore:
     async def heads(self, query: Query) -> list[Head]:
         found: list[Head] = []
         seen_before = not query.before
-        for head in reversed(self._heads.values()):
+        heads = reversed(self._heads.values())
+        for head in heads if query.ended_after is None else sorted(heads, key=lambda head: (head.ended_at, head.id)):
             if not seen_before:
                 seen_before = head.id == query.before
             elif fits(head, query):
@@ -359,6 +385,18 @@ class MemoryStore:
     async def cached(self, key: str, now: int) -> bytes | None:
         output, expires_at = self._cache.get(key, (None, 0))
         return output if expires_at > now else None
+
+    async def row(self, space: str, key: str) -> KeyedRow | None:
+        check_place(space, key)
+        found = self._keyed.get((space, key))
+        return KeyedRow(key, *found) if found else None
+
+    async def rows(
+        self, space: str, prefix: str = "", *, after: str | None = None, limit: int = ROWS_PAGE
+    ) -> list[KeyedRow]:
+        first, end = span(prefix, after)
+        keys = sorted(key for of, key in self._keyed if of == space and first <= key < end)
+        return [KeyedRow(key, *self._keyed[space, key]) for key in keys[:limit]]
 
     async def command(self, command_id: str) -> Command | None:
         if command_id in self._pending:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.journal.live import LiveRing
     from holdfast.journal.postgres import PostgresStore
     from holdfast.journal.sqlite import SqliteStore
-    from holdfast.journal.store import Store
+    from holdfast.journal.store import DeletableStore
 
 MEMORY = "memory:"
 DRIVERS_FOLDER = "drivers"
@@ -25,7 +25,7 @@ _memory_liveness = InProcess()
 
 
 class Journal(NamedTuple):
-    store: Store
+    store: DeletableStore
     liveness: Liveness
     ring: LiveRing | None = None
 

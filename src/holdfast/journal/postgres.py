@@ -22,15 +22,16 @@ from psycopg import errors
 from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import NotFound, StoreCorrupted, StoreUnavailable
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
+from holdfast.journal.keyed import ROWS_PAGE, KeyedRow, check_place, span
 from holdfast.journal.postgres_absence import AWAY_S, Absence
 from holdfast.journal.postgres_address import parse_address
 from holdfast.journal.postgres_commit import Tidying, write_all
-from holdfast.journal.postgres_delete import delete_some, family
+from holdfast.journal.postgres_delete import delete_some, families
 from holdfast.journal.postgres_leases import Leases
 from holdfast.journal.postgres_link import Connection, Link, is_lost, statements
-from holdfast.journal.postgres_rows import command_of, query_values, read_heads
+from holdfast.journal.postgres_rows import Found, command_of, query_values, read_heads
 from holdfast.journal.postgres_schema import admit
-from holdfast.journal.store import Head, Query, Stored, Write, Written
+from holdfast.journal.store import Head, Quarantine, Query, Stored, Write, Written
 
 TRIES = 5  # of a transaction that met another one's locks, or whose commit was cut off
 WAIT_S = 0.02  # at most, before the second try; twice as long before each that follows
@@ -85,12 +86,6 @@ class PostgresStore:
     async def commit(self, writes: Sequence[Write]) -> list[Written]:
         return await self._transact(lambda connection: write_all(connection, writes, self._tidying))
 
-    async def quarantine(self, execution_id: str, why: str) -> None:
-        async def write(connection: Connection) -> None:
-            await connection.execute(self._sql["quarantine"], (why, execution_id))
-
-        await self._transact(write)
-
     async def delete(self, execution_ids: Sequence[str]) -> list[str]:
         gone: list[str] = []
         left: Sequence[str] = list(execution_ids)
@@ -102,29 +97,15 @@ class PostgresStore:
 
     async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
         async def read(connection: Connection) -> list[str]:
-            families = [await family(connection, wanted) for wanted in execution_ids]
-            return list(dict.fromkeys(member[1] for members in families for member in members))
+            async with connection.transaction():
+                await connection.execute(self._sql["walk_indexes"])
+                found = [member.id async for members in families(connection, execution_ids) for member in members]
+            return list(dict.fromkeys(found))
 
         return await self._read(read)
 
     async def deleted(self) -> list[str]:
         return [row[0] for row in await self._all("read_deleted")]
-
-    async def forget(self, execution_ids: Sequence[str]) -> None:
-        async def write(connection: Connection) -> None:
-            await connection.execute(self._sql["forget_deleted"], (list(execution_ids),))
-
-        await self._transact(write)
-
-    async def hold(self, execution_ids: Sequence[str], why: str, *, unless_driven: Sequence[str] | None = None) -> None:
-        async def write(connection: Connection) -> None:
-            values = (why, list(execution_ids))
-            if unless_driven is None:
-                await connection.execute(self._sql["hold"], values)
-            else:
-                await connection.execute(self._sql["hold_undriven"], (*values, ["", *unless_driven]))
-
-        await self._transact(write)
 
     async def _transact(self, work: Work[T]) -> T:
         """One transaction, tried again as long as it certainly wrote nothing."""
@@ -264,9 +245,14 @@ class PostgresStore:
         return found[0].head
 
     async def heads(self, query: Query) -> list[Head]:
-        which = ("conditions", "some_heads")
-        found = await self._read(lambda connection: read_heads(connection, which, query_values(query)))
-        return [head for head, _ in found]
+        async def read(connection: Connection) -> list[Found]:
+            if query.ended_after is None:
+                return await read_heads(connection, ("conditions", "some_heads"), query_values(query))
+            async with connection.transaction():
+                await connection.execute(self._sql["walk_indexes"])
+                return await read_heads(connection, ("conditions", "ended_heads"), query_values(query))
+
+        return [head for head, _ in await self._read(read)]
 
     async def count(self, query: Query) -> int:
         async def read(connection: Connection) -> int:
@@ -287,7 +273,7 @@ class PostgresStore:
         found = await self._read(lambda connection: read_heads(connection, ("claimable",), values))
         for head, trouble in found:
             if trouble:  # set aside for good, so that it takes nobody's place in the next answer
-                await self.quarantine(head.id, trouble)
+                await self.commit([Quarantine(execution_id=head.id, why=trouble)])
         return [head for head, trouble in found if not trouble]
 
     async def blob(self, digest: str) -> bytes:
@@ -299,6 +285,16 @@ class PostgresStore:
     async def cached(self, key: str, now: int) -> bytes | None:
         row = await self._row("read_cache", (key, now))
         return row[0] if row else None
+
+    async def row(self, space: str, key: str) -> KeyedRow | None:
+        check_place(space, key)
+        row = await self._row("read_row", (space, key))
+        return KeyedRow(*row) if row else None
+
+    async def rows(
+        self, space: str, prefix: str = "", *, after: str | None = None, limit: int = ROWS_PAGE
+    ) -> list[KeyedRow]:
+        return [KeyedRow(*row) for row in await self._all("read_rows", (space, *span(prefix, after), limit))]
 
     async def answer(self, command_id: str) -> Answer | None:
         row = await self._row("read_answer", (command_id,))

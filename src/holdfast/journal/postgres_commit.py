@@ -1,19 +1,22 @@
 """What one PostgreSQL transaction writes, at READ COMMITTED.
 
-First everything it will touch is locked, in an order all processes share: concurrency keys, then heads. From then on it
-is alone with them, each statement sees what others committed before, and the fence of each entry is one condition.
+First everything it will touch is locked, in an order all processes share: concurrency keys and keyed rows, then heads.
+From then on it is alone with them, each statement sees what others committed before, and the fence of each entry is
+one condition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+from zlib import crc32
 
 from psycopg import errors
 
 from holdfast.core.commands import Answer, Command
 from holdfast.journal import store as port
 from holdfast.journal.codec import Row
+from holdfast.journal.keyed import BASE_KEY, Place, Put, Puts
 from holdfast.journal.postgres_link import Connection, statements
 from holdfast.journal.postgres_rows import head_values, json_text
 from holdfast.journal.store import (
@@ -22,10 +25,13 @@ from holdfast.journal.store import (
     CacheLook,
     Claim,
     Entry,
+    Forget,
     Head,
     HeadChange,
+    Hold,
     Mark,
     NewExecution,
+    Quarantine,
     Write,
     Written,
     clash_within,
@@ -33,6 +39,7 @@ from holdfast.journal.store import (
 
 TIDY_ROWS = 1000  # of the inbox, looked at in one go
 TIDY_EVERY_US = 1_000_000
+ROW_LOCKS = 256  # keyed rows share so many locks: a server has only some thousand for all
 
 
 class Tidying:
@@ -54,6 +61,7 @@ async def write_all(connection: Connection, writes: Sequence[Write], tidying: Ti
     await committer.lock(writes)
     results = [await committer.write(item) for item in writes]
     await committer.append_events()
+    await committer.write_rows()
     return results
 
 
@@ -66,6 +74,8 @@ class _Committer:
         self._sql = statements()
         self._nums: dict[str, int] = {}
         self._events: list[tuple[Any, ...]] = []
+        self._versions: dict[Place, int] = {}
+        self._puts = Puts(lambda place: self._versions.get(place, 0))
 
     async def lock(self, writes: Sequence[Write]) -> None:
         """Released by the end of the transaction."""
@@ -73,8 +83,14 @@ class _Committer:
         keys = {new.head.concurrency_key for new in _created(writes) if new.head.driver} - {""}
         if claimed:
             keys |= {key for (key,) in await self._fetch("concurrency_keys", (claimed,))}
-        for key in sorted(keys):
-            await self._run("lock_key", (key,))
+        places = {(put.space, put.key) for item in writes for put in _puts_of(item)}
+        slots = {f"rows {crc32(f'{space} {key}'.encode()) % ROW_LOCKS}" for space, key in places}
+        if keys or slots:
+            await self._run("lock_keys", ([*sorted(keys), *sorted(slots)],))
+        if places:
+            wanted = places | {(space, BASE_KEY) for space, _ in places}
+            found = await self._fetch("row_versions", _columns(wanted))
+            self._versions = {(space, key): version for space, key, version in found}
         touched = sorted({execution_id for item in writes for execution_id in _touched(item)})
         self._nums = dict(await self._fetch("lock_heads", (touched,)))
 
@@ -90,13 +106,37 @@ class _Committer:
                 return await self._post(item)
             case Mark():
                 return await self._mark(item)
+            case Put():
+                if conflict := self._puts.conflict((item,)):
+                    return Written(ok=False, conflict=conflict)
+                return Written(ok=True, versions=self._puts.put((item,)))
+            case Hold():
+                await self._hold(item)
+            case Quarantine():
+                await self._run("quarantine", (item.why, item.execution_id))
+            case Forget():
+                await self._run("forget_deleted", (list(item.execution_ids),))
+        return Written(ok=True)
 
     async def append_events(self) -> None:
         if self._events:
-            await self._run("insert_events", [list(column) for column in zip(*self._events, strict=True)])
+            await self._run("insert_events", _columns(self._events))
+
+    async def write_rows(self) -> None:
+        rows = sorted(self._puts.rows.items())
+        kept = [(*place, version, value) for place, (version, value) in rows if value is not None]
+        if kept:
+            await self._run("put_rows", _columns(kept))
+        gone = [place for place, (_, value) in rows if value is None]
+        if gone:
+            await self._run("delete_rows", _columns(gone))
 
     async def _entry(self, entry: Entry) -> Written:
         num = self._nums.get(entry.execution_id, -1)  # which matches nothing, so that the fence refuses it
+        conflict = self._puts.conflict(entry.puts)
+        if conflict is not None:  # nothing is written; that it is fenced comes first all the same
+            is_ours = await self._run("check_fence", (num, entry.epoch, entry.after))
+            return Written(ok=False, conflict=conflict if is_ours else None)
         if not await self._fence(num, entry):
             return Written(ok=False)
         self._append(num, entry.rows)
@@ -115,7 +155,7 @@ class _Committer:
             await self._run("answer_too_late", {"id": command.id, "text": TOO_LATE})
             await self._run("wake", (command.execution_id,))
         await self._extras(num, entry)
-        return Written(ok=True)
+        return Written(ok=True, versions=self._puts.put(entry.puts))
 
     async def _extras(self, num: int, entry: Entry) -> None:
         if entry.cached:
@@ -203,6 +243,13 @@ class _Committer:
         await self._run("expire_cache", (mark.at,))
         return Written(ok=bool(await self._run("put_mark", (mark.key, b"", mark.expires_at, mark.at))))
 
+    async def _hold(self, hold: Hold) -> None:
+        values = (hold.why, list(hold.execution_ids))
+        if hold.unless_driven is None:
+            await self._run("hold", values)
+        else:
+            await self._run("hold_undriven", (*values, ["", *hold.unless_driven]))
+
     async def _answer(self, answer: Answer) -> None:
         values = (answer.outcome, answer.text, answer.seq, answer.command_id)
         await self._run("answer_command", values)
@@ -239,7 +286,23 @@ def _touched(item: Write) -> list[str]:
             return [item.execution_id, *(command.execution_id for command in item.posts)]
         case NewExecution():
             return list(item.needs)
-        case Mark():
+        case Mark() | Put() | Forget():
             return []
-        case Claim() | Command():
+        case Hold():
+            return list(item.execution_ids)
+        case Claim() | Command() | Quarantine():
             return [item.execution_id]
+
+
+def _puts_of(item: Write) -> tuple[Put, ...]:
+    match item:
+        case Entry():
+            return item.puts
+        case Put():
+            return (item,)
+        case _:
+            return ()
+
+
+def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]

@@ -6,34 +6,53 @@ locked first, heads and then blobs. The space is the server's: its vacuum makes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, NamedTuple
 
 from psycopg import errors
 
 from holdfast.journal.postgres_link import Connection, statements
 
-EVENTS_AT_ONCE = 2_000  # deleted in one transaction; one execution is never split, however long it is
+EVENTS_AT_ONCE = 1_000  # deleted in one transaction; one execution is never split, however long it is
+HEAD_WEIGHT = 10  # an execution costs as much as so many events, beside its own
+FAMILIES_AT_ONCE = 20  # looked at in one statement
+
+
+class _Member(NamedTuple):
+    num: int
+    id: str
+    events: int
 
 
 async def delete_some(connection: Connection, wanted: Sequence[str]) -> tuple[list[str], Sequence[str]]:
     """Who is deleted now, and who is still to be looked at."""
     doomed: dict[int, None] = {}
     room = EVENTS_AT_ONCE
-    for place, execution_id in enumerate(wanted):
-        for num, _, events, _ in await family(connection, execution_id):
+    place = -1
+    await connection.execute(statements()["walk_indexes"])
+    async for family in families(connection, wanted):
+        place += 1
+        for member in family:
             if room <= 0:
                 return await _remove(connection, list(doomed)), wanted[place:]
-            if num not in doomed:  # it may have been asked for twice, as itself and as a child
-                room -= events
-                doomed[num] = None
+            if member.num not in doomed:  # it may have been asked for twice, as itself and as a child
+                room -= member.events + HEAD_WEIGHT
+                doomed[member.num] = None
     return await _remove(connection, list(doomed)), ()
 
 
-async def family(connection: Connection, execution_id: str) -> list[tuple[Any, ...]]:
-    """An execution and its descendants, deepest first; nobody if one of them is still needed."""
-    members = await _fetch(connection, "family", (execution_id,))
-    return [] if any(needed for *_, needed in members) else members
+async def families(connection: Connection, wanted: Sequence[str]) -> AsyncGenerator[list[_Member]]:
+    """Of each: it and its descendants, deepest first; nobody if one of them is still needed."""
+    for first in range(0, len(wanted), FAMILIES_AT_ONCE):
+        page = list(wanted[first : first + FAMILIES_AT_ONCE])
+        found: list[list[_Member]] = [[] for _ in page]
+        needed = set[int]()
+        for place, *member, is_needed in await _fetch(connection, "family", (page,)):
+            found[int(place) - 1].append(_Member(*member))
+            if is_needed:
+                needed.add(place - 1)
+        for place, family in enumerate(found):
+            yield [] if place in needed else family
 
 
 async def _remove(connection: Connection, doomed: list[int]) -> list[str]:

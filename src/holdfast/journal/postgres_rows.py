@@ -86,6 +86,8 @@ def query_values(query: Query) -> dict[str, Any]:
         "created_after": query.created_after,
         "created_before": query.created_before,
         "ended_before": query.ended_before,
+        "ended_at": query.ended_after[0] if query.ended_after else None,
+        "ended_id": query.ended_after[1] if query.ended_after else None,
         "before": query.before or None,
         "limit": query.limit,
     }

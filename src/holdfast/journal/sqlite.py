@@ -24,14 +24,24 @@ from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import NotFound, StoreCorrupted, StoreUnavailable
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
 from holdfast.journal.fsync import fsync_path
+from holdfast.journal.keyed import ROWS_PAGE, KeyedRow, check_place, span
 from holdfast.journal.sql import queries
 from holdfast.journal.sqlite_commit import Committer
-from holdfast.journal.sqlite_delete import Deleter
+from holdfast.journal.sqlite_delete import FAMILIES_AT_ONCE, Deleter
 from holdfast.journal.sqlite_file import begin, connect, explaining, migrate, patiently
 from holdfast.journal.sqlite_health import check_content, check_header
 from holdfast.journal.sqlite_presence import Presence
-from holdfast.journal.sqlite_rows import command_of, conditions, read_heads, seal_of_answer, seal_of_cached, texts
-from holdfast.journal.store import Head, Query, Stored, Write, Written
+from holdfast.journal.sqlite_rows import (
+    command_of,
+    conditions,
+    keyed_row,
+    read_heads,
+    readable,
+    seal_of_answer,
+    seal_of_cached,
+    texts,
+)
+from holdfast.journal.store import Head, Quarantine, Query, Stored, Write, Written
 
 BREATH_S = 0.002  # between two bites of a deletion: others come in
 T = TypeVar("T")
@@ -80,22 +90,6 @@ class SqliteStore:
     async def commit(self, writes: Sequence[Write]) -> list[Written]:
         return await self._in_thread(self._writing, lambda: self._transact(lambda: self._committer.write(writes)))
 
-    async def quarantine(self, execution_id: str, why: str) -> None:
-        def write() -> None:
-            self._writer.execute(self._sql["quarantine"], (why, execution_id))
-
-        await self._in_thread(self._writing, lambda: self._transact(write))
-
-    async def hold(self, execution_ids: Sequence[str], why: str, *, unless_driven: Sequence[str] | None = None) -> None:
-        values = {"why": why, "ids": msgspec.json.encode(list(execution_ids)).decode()}
-        if unless_driven is not None:
-            values["free"] = msgspec.json.encode(["", *unless_driven]).decode()
-
-        def write() -> None:
-            self._writer.execute(self._sql["hold" if unless_driven is None else "hold_undriven"], values)
-
-        await self._in_thread(self._writing, lambda: self._transact(write))
-
     async def delete(self, execution_ids: Sequence[str]) -> list[str]:
         gone: list[str] = []
         left: Sequence[str] = list(execution_ids)
@@ -137,14 +131,15 @@ class SqliteStore:
 
     async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
         deleter = Deleter(self._reader)
-        found = await self._read(lambda: [member.id for wanted in execution_ids for member in deleter.family(wanted)])
+        found = list[str]()
+        for first in range(0, len(execution_ids), FAMILIES_AT_ONCE):
+            wanted = execution_ids[first : first + FAMILIES_AT_ONCE]
+            families = await self._read(lambda wanted=wanted: deleter.families(wanted))
+            found += [member.id for family in families for member in family]
         return list(dict.fromkeys(found))
 
     async def deleted(self) -> list[str]:
         return await self._read(lambda: texts(self._reader.execute(self._sql["read_deleted"])))
-
-    async def forget(self, execution_ids: Sequence[str]) -> None:
-        await self._in_thread(self._writing, lambda: self._transact(lambda: self._deleter.forget(execution_ids)))
 
     def _transact(self, work: Callable[[], T]) -> T:
         begin(self._writer)
@@ -225,7 +220,7 @@ class SqliteStore:
 
     async def heads(self, query: Query) -> list[Head]:
         where, values = conditions(query)
-        last = f"{where} ORDER BY num DESC LIMIT ?"
+        last = f"{where} ORDER BY {'num DESC' if query.ended_after is None else 'ended_at, id'} LIMIT ?"
         found = await self._read(lambda: read_heads(self._reader, last, (*values, query.limit)))
         return [head for head, _ in found]
 
@@ -246,7 +241,7 @@ class SqliteStore:
         found = await self._read(lambda: read_heads(self._reader, self._sql["claimable"], values))
         for head, trouble in found:
             if trouble:  # set aside for good, so that it takes nobody's place in the next answer
-                await self.quarantine(head.id, trouble)
+                await self.commit([Quarantine(execution_id=head.id, why=trouble)])
         return [head for head, trouble in found if not trouble]
 
     async def blob(self, digest: str) -> bytes:
@@ -263,6 +258,24 @@ class SqliteStore:
             return None
         output, expires_at, seal = row
         return output if seal in (b"", seal_of_cached(key, output, expires_at)) else None
+
+    async def row(self, space: str, key: str) -> KeyedRow | None:
+        check_place(space, key)
+        found = await self._read(lambda: self._reader.execute(self._sql["read_row"], (space, key)).fetchone())
+        return self._keyed(space, found) if found else None
+
+    async def rows(
+        self, space: str, prefix: str = "", *, after: str | None = None, limit: int = ROWS_PAGE
+    ) -> list[KeyedRow]:
+        values = (space, *span(prefix, after), limit)
+        found = await self._read(lambda: self._reader.execute(self._sql["read_rows"], values).fetchall())
+        return [self._keyed(space, row) for row in found]
+
+    def _keyed(self, space: str, row: Any) -> KeyedRow:
+        found = keyed_row(space, row)
+        if found is None:
+            raise StoreCorrupted(_damaged_row(space, row[0]))
+        return found
 
     async def answer(self, command_id: str) -> Answer | None:
         row = await self._read(lambda: self._reader.execute(self._sql["read_answer"], (command_id,)).fetchone())
@@ -309,9 +322,13 @@ class SqliteStore:
         return self._changes
 
     async def check(self) -> list[str]:
-        """What SQLite itself finds wrong with the file."""
+        """What SQLite itself finds wrong with the file, and rows that no journal covers."""
         rows = await self._read(lambda: self._reader.execute("PRAGMA integrity_check(20)").fetchall())
-        return [str(row[0]) for row in rows if row[0] != "ok"]
+        return [str(row[0]) for row in rows if row[0] != "ok"] or await self._read(self._damaged_rows)
+
+    def _damaged_rows(self) -> list[str]:
+        rows = readable(self._reader.execute(self._sql["all_rows"]))
+        return [_damaged_row(space, row[0]) for space, *row in rows if keyed_row(space, row) is None]
 
     async def close(self) -> None:
         if self._closed:
@@ -347,6 +364,13 @@ class SqliteStore:
                 return work()
 
         return await asyncio.get_running_loop().run_in_executor(pool, explained)
+
+
+def _damaged_row(space: str, key: bytes) -> str:
+    return (
+        f"row {space}/{bytes(key).decode(errors='replace')} was changed after it was written; restore a backup, or "
+        "write the row again"
+    )
 
 
 # SQLite's own locks are copied by a fork as they are. If another thread held one, the child would wait for it for ever,

@@ -16,17 +16,21 @@ import msgspec
 from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import StoreCorrupted
 from holdfast.journal import store as port
+from holdfast.journal.keyed import Put, Puts
 from holdfast.journal.sql import queries
-from holdfast.journal.sqlite_rows import seal_of_answer, seal_of_cached, seal_of_command
+from holdfast.journal.sqlite_rows import row_version, seal_of_answer, seal_of_cached, seal_of_command, seal_of_row
 from holdfast.journal.store import (
     ANSWERS_KEPT_US,
     TOO_LATE,
     CacheLook,
     Claim,
     Entry,
+    Forget,
     Head,
+    Hold,
     Mark,
     NewExecution,
+    Quarantine,
     Write,
     Written,
     clash_within,
@@ -51,6 +55,7 @@ class Committer:
         self._nums: dict[str, int] = {}
         self._tidied_at = 0
         self._cache_look = CacheLook()
+        self._puts = Puts(self._row_version)
 
     def forget(self) -> None:
         """After a rollback: numbers of executions that were not created after all."""
@@ -58,6 +63,7 @@ class Committer:
 
     def write(self, writes: Sequence[Write]) -> list[Written]:
         results: list[Written] = [FENCED] * len(writes)
+        self._puts = Puts(self._row_version)
         event_rows: list[EventRow] = []
         plain: dict[int, int] = {}  # of entries that only append: row number → place in `writes`
         for place, item in enumerate(writes):
@@ -68,20 +74,36 @@ class Committer:
                 plain[num] = place
                 continue
             self._advance_all(plain, writes, results, event_rows)
-            match item:
-                case Entry():
-                    results[place] = self._entry(item, event_rows)
-                case NewExecution():
-                    results[place] = self._create(item, event_rows)
-                case Claim():
-                    results[place] = self._claim(item)
-                case Command():
-                    results[place] = self._post(item)
-                case Mark():
-                    results[place] = self._mark(item)
+            results[place] = self._write(item, event_rows)
         self._advance_all(plain, writes, results, event_rows)
         self._insert_events(event_rows)
+        self._write_rows()
         return results
+
+    def _write(self, item: Write, event_rows: list[EventRow]) -> Written:
+        match item:
+            case Entry():
+                return self._entry(item, event_rows)
+            case NewExecution():
+                return self._create(item, event_rows)
+            case Claim():
+                return self._claim(item)
+            case Command():
+                return self._post(item)
+            case Mark():
+                return self._mark(item)
+            case Put():
+                if conflict := self._puts.conflict((item,)):
+                    return Written(ok=False, conflict=conflict)
+                return Written(ok=True, versions=self._puts.put((item,)))
+            case Hold():
+                self._hold(item)
+            case Quarantine():
+                self._run(self._sql["quarantine"], (item.why, item.execution_id))
+            case Forget():
+                self._run(self._sql["forget_deleted"], (_list(item.execution_ids),))
+                self._run(self._sql["drop_forgotten"])
+        return WRITTEN
 
     def _advance_all(
         self, plain: dict[int, int], writes: Sequence[Write], results: list[Written], event_rows: list[EventRow]
@@ -113,6 +135,10 @@ class Committer:
 
     def _entry(self, entry: Entry, event_rows: list[EventRow]) -> Written:
         num = self._num(entry.execution_id)
+        if entry.puts and (conflict := self._puts.conflict(entry.puts)):
+            # Nothing is written; that it is fenced comes first all the same.
+            self._run(self._sql["check_fence"], (num, entry.epoch, entry.after))
+            return Written(ok=False, conflict=conflict) if self._changed() else FENCED
         if not self._fence(num, entry):
             return FENCED
         for row in entry.rows:
@@ -137,6 +163,10 @@ class Committer:
             late = Answer(command_id=command.id, outcome="unchanged", text=TOO_LATE)
             self._run(self._sql["answer_too_late"], (command.id, TOO_LATE, seal_of_answer(late)))
             self._run(self._sql["wake"], (command.execution_id,))
+        self._extras(num, entry)
+        return Written(ok=True, versions=self._puts.put(entry.puts)) if entry.puts else WRITTEN
+
+    def _extras(self, num: int, entry: Entry) -> None:
         if entry.cached:
             self._run(self._sql["expire_cache"], (entry.at,))
         for item in entry.cached:
@@ -147,7 +177,6 @@ class Committer:
             self._tidy_inbox(entry.at)
         if entry.snapshot is not None:
             self._run(self._sql["put_snapshot"], (num, *entry.snapshot))
-        return Written(ok=True)
 
     def _fence(self, num: int, entry: Entry) -> bool:
         if entry.rows:
@@ -177,7 +206,7 @@ class Committer:
         num = int(row[0])
         self._remember(head.id, num)
         if head.held:  # an import brings back an id that may have been deleted: its files are nobody's to remove
-            self._run(self._sql["forget_deleted"], (msgspec.json.encode([head.id]).decode(),))
+            self._run(self._sql["forget_deleted"], (_list([head.id]),))
         event_rows.extend((num, row.seq, row.version, row.body, row.digest) for row in new.rows)
         self._blobs(num, new.blobs)
         self._uses(num, new.uses)
@@ -220,6 +249,25 @@ class Committer:
         item = (mark.key, b"", mark.expires_at)
         self._run(self._sql["put_mark"], (*item, seal_of_cached(*item), mark.at))
         return Written(ok=self._changed() == 1)
+
+    def _hold(self, hold: Hold) -> None:
+        values = {"why": hold.why, "ids": _list(hold.execution_ids)}
+        if hold.unless_driven is None:
+            self._run(self._sql["hold"], values)
+        else:
+            self._run(self._sql["hold_undriven"], {**values, "free": _list(["", *hold.unless_driven])})
+
+    def _row_version(self, place: tuple[str, str]) -> int:
+        found = self._run(self._sql["read_row"], place).fetchone()
+        return row_version(place[0], found) if found else 0
+
+    def _write_rows(self) -> None:
+        for (space, key), (version, value) in self._puts.rows.items():
+            if value is None:
+                self._run(self._sql["delete_row"], (space, key))
+            else:
+                seal = seal_of_row(space, key, version, value)
+                self._run(self._sql["put_row"], (space, key, version, value, seal))
 
     def _tidy_inbox(self, at: int) -> None:
         if at - self._tidied_at >= TIDY_EVERY_US:
@@ -268,9 +316,20 @@ def _only_appends(entry: Entry) -> bool:
         and entry.change is None
         and entry.snapshot is None
         and not (
-            entry.release or entry.blobs or entry.uses or entry.answers or entry.posts or entry.creates or entry.cached
+            entry.release
+            or entry.blobs
+            or entry.uses
+            or entry.answers
+            or entry.posts
+            or entry.creates
+            or entry.cached
+            or entry.puts
         )
     )
+
+
+def _list(values: Sequence[str]) -> str:
+    return msgspec.json.encode(values).decode()
 
 
 def _columns(head: Head) -> tuple[object, ...]:

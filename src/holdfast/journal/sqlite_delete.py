@@ -13,7 +13,9 @@ import msgspec
 
 from holdfast.journal.sql import queries
 
-EVENTS_AT_ONCE = 2_000  # deleted in one transaction, about 10 ms; one execution is never split, however long it is
+EVENTS_AT_ONCE = 1_000  # deleted in one transaction, about 10 ms; one execution is never split, however long it is
+HEAD_WEIGHT = 10  # an execution costs as much as so many events, beside its own
+FAMILIES_AT_ONCE = 20  # looked at in one statement
 PAGES_AT_ONCE = 100  # given back in one transaction, about as long
 
 
@@ -34,33 +36,35 @@ class Deleter:
         """One transaction's worth: who is deleted now, and who is still to be looked at."""
         gone: dict[int, _Member] = {}
         room = EVENTS_AT_ONCE
-        for place, execution_id in enumerate(wanted):
-            for member in self.family(execution_id):
-                if room <= 0:
-                    return self._remove(list(gone.values())), wanted[place:]
-                if member.num not in gone:  # it may have been asked for twice, as itself and as a child
-                    room -= member.events
-                    gone[member.num] = member
+        for first in range(0, len(wanted), FAMILIES_AT_ONCE):
+            for place, family in enumerate(self.families(wanted[first : first + FAMILIES_AT_ONCE]), first):
+                for member in family:
+                    if room <= 0:
+                        return self._remove(list(gone.values())), wanted[place:]
+                    if member.num not in gone:  # it may have been asked for twice, as itself and as a child
+                        room -= member.events + HEAD_WEIGHT
+                        gone[member.num] = member
         return self._remove(list(gone.values())), ()
 
-    def family(self, execution_id: str) -> list[_Member]:
-        """An execution and its descendants, deepest first; nobody if one of them is still needed."""
-        rows = self._run(self._sql["family"], {"id": execution_id}).fetchall()
-        return [] if any(needed for *_, needed in rows) else [_Member(*member) for *member, _ in rows]
+    def families(self, wanted: Sequence[str]) -> list[list[_Member]]:
+        """Of each: it and its descendants, deepest first; nobody if one of them is still needed."""
+        found: list[list[_Member]] = [[] for _ in wanted]
+        needed = set[int]()
+        for place, *member, is_needed in self._run(self._sql["family"], {"ids": json_list(wanted)}):
+            found[int(place)].append(_Member(*member))
+            if is_needed:
+                needed.add(place)
+        return [[] if place in needed else family for place, family in enumerate(found)]
 
     def _remove(self, gone: Sequence[_Member]) -> list[str]:
         if gone:
             values = {
-                "nums": msgspec.json.encode([member.num for member in gone]).decode(),
-                "ids": msgspec.json.encode([member.id for member in gone]).decode(),
+                "nums": json_list([member.num for member in gone]),
+                "ids": json_list([member.id for member in gone]),
             }
             for name in ("note_deleted", *_TRACES, "delete_executions"):
                 self._run(self._sql[name], values)
         return [member.id for member in gone]
-
-    def forget(self, execution_ids: Sequence[str]) -> None:
-        self._run(self._sql["forget_deleted"], (msgspec.json.encode(list(execution_ids)).decode(),))
-        self._run(self._sql["drop_forgotten"])
 
     def give_back(self) -> bool:
         """Some of the file's free pages, outside of a transaction; whether there are more."""
@@ -72,6 +76,10 @@ class Deleter:
     def settle(self) -> None:
         """What was given back leaves the file when the log is written into it."""
         self._run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def json_list(values: Sequence[object]) -> str:
+    return msgspec.json.encode(values).decode()
 
 
 # In this order: a blob goes when its last use has gone.

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.core.commands import Answer, Command
 from holdfast.core.events import Reason
 from holdfast.journal.codec import DIGEST_BYTES
+from holdfast.journal.keyed import KeyedRow
 from holdfast.journal.matching import TEXTS, glob, label_marks, label_part, like, words
 from holdfast.journal.sql import queries
 from holdfast.journal.store import Head, Query
@@ -109,6 +110,25 @@ def seal_of_cached(key: str, output: bytes, expires_at: int) -> bytes:
     return _seal("cached", key, output, expires_at)
 
 
+def seal_of_row(space: str, key: str, version: int, value: bytes) -> bytes:
+    return _seal("row", space, key, version, value)
+
+
+def keyed_row(space: str, row: Any) -> KeyedRow | None:
+    """A keyed row; None if it is not what was written."""
+    key, version, value, seal = row
+    try:
+        found = KeyedRow(key.decode(), version, value)
+        return found if seal == seal_of_row(space, *found) else None
+    except (AttributeError, TypeError, UnicodeDecodeError):  # not even of the types that were written
+        return None
+
+
+def row_version(space: str, row: Any) -> int:
+    found = keyed_row(space, row)
+    return found.version if found else -1
+
+
 def _seal(*values: object) -> bytes:
     return blake2b(msgspec.json.encode(values), digest_size=DIGEST_BYTES).digest()
 
@@ -144,7 +164,10 @@ def conditions(query: Query) -> tuple[str, tuple[Any, ...]]:
 
 
 def _exact(query: Query) -> Iterator[Clause]:
-    for column, several in (("id", query.ids), ("status", query.status)):
+    status = (
+        "status" if query.ended_after is None else "+status"
+    )  # the plus sign: not the index of that, but of the order
+    for column, several in (("id", query.ids), (status, query.status)):
         if several:
             yield f"{column} IN (SELECT value FROM json_each(?))", (msgspec.json.encode(several).decode(),)
     if query.held:
@@ -157,11 +180,18 @@ def _exact(query: Query) -> Iterator[Clause]:
     ):
         if one:
             yield f"{column} = ?", (one,)
+    # Said for the partial indexes, which are not used without it.
+    if query.parent_id:
+        yield "parent_id <> ''", ()
+    if query.forked_from:
+        yield "forked_from <> ''", ()
+    if query.ended_after is not None:
+        yield "ended_at <> 0 AND (ended_at, id) > (?, ?)", query.ended_after
     for clause, value in (
         ("parent_id = ?", query.parent_id),
         ("created_at >= ?", query.created_after),
         ("created_at < ?", query.created_before),
-        ("ended_at > 0 AND ended_at < ?", query.ended_before),
+        ("ended_at <> 0 AND ended_at < ?", query.ended_before),
         ("num < (SELECT num FROM executions WHERE id = ?)", query.before or None),
     ):
         if value is not None:

@@ -1,7 +1,8 @@
-"""The port to where journals are kept: about ten methods, with memory.py, sqlite.py and postgres.py beside it.
+"""The port to where journals are kept: one `commit` for all writes, and reads. Implemented by memory, sqlite, postgres.
 
 A store is dumb on purpose. It keeps rows, checks the epoch inside every commit (fencing), and answers questions about
-heads; it never reads an event. `holdfast.testing.store_contract` is the published suite that every store must pass.
+heads; it never reads an event. Deleting whole executions is a port of its own, `Deletion`.
+`holdfast.testing.store_contract` is the published suite that every store must pass.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from holdfast.core.commands import Answer, Command
 from holdfast.core.events import Reason
 from holdfast.core.policy import CACHE_BYTES_MAX, CACHE_ITEMS_MAX
 from holdfast.journal.codec import Row, Snapshot
+from holdfast.journal.keyed import ROWS_PAGE, Conflict, KeyedRow, Put
 
 Microseconds = int
 ASKED = -1  # as `wake_at`
@@ -128,7 +130,8 @@ def clash_within(new: NewExecution) -> str:
 class Entry(msgspec.Struct, kw_only=True, gc=False):
     """All that one execution's driver wants written in one transaction, or not at all.
 
-    It is refused (fenced) unless the execution is at `epoch` and its last event is number `after`.
+    It is refused (fenced) unless the execution is at `epoch` and its last event is number `after`; and if one of its
+    `puts` finds another version than it asks for: `Written.conflict` then says which.
     """
 
     execution_id: str
@@ -145,6 +148,7 @@ class Entry(msgspec.Struct, kw_only=True, gc=False):
     posts: tuple[Command, ...] = ()
     creates: tuple[NewExecution, ...] = ()
     cached: tuple[CacheItem, ...] = ()
+    puts: tuple[Put, ...] = ()
     snapshot: Snapshot | None = None
     release: bool = False
 
@@ -173,7 +177,33 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Microseconds
 
 
-Write = Entry | NewExecution | Claim | Command | Mark  # a command for an execution that is not there is refused
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Nobody drives these executions until a person says so (`why` "" lets them go); commands reach them all the same.
+
+    `unless_driven` names the dead: then what has ended is left as it was, and so is what anybody else drives. What is
+    held already nobody can drive; whoever has claimed that, does it for a command.
+    """
+
+    execution_ids: tuple[str, ...]
+    why: str
+    unless_driven: tuple[str, ...] | None = None
+
+
+class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
+    """Set a damaged execution aside (`why` "" lets it back in): it is still listed, but nobody drives it."""
+
+    execution_id: str
+    why: str
+
+
+class Forget(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of these deleted executions are gone: `deleted` need not list them any more."""
+
+    execution_ids: tuple[str, ...]
+
+
+# A command for an execution that is not there is refused; to hold, quarantine or forget one that is not there is not.
+Write = Entry | NewExecution | Claim | Command | Mark | Put | Hold | Quarantine | Forget
 
 
 class Written(NamedTuple):
@@ -181,12 +211,16 @@ class Written(NamedTuple):
 
     `ok` is False for an entry that was fenced, a claim that was lost, a command whose id is known, a mark that was set
     before, and a new execution whose id or (owner, key), or one of its family's, exists, or stands twice in the family:
-    `existing` is then its id; or which needs another that is gone. `epoch` is the new driver's, for a claim.
+    `existing` is then its id; or which needs another that is gone. `epoch` is the new driver's, for a claim. `conflict`
+    is set when a put, alone or of an entry, found another version; `versions` are the new ones, in the order of the
+    puts, 0 for a row that was deleted.
     """
 
     ok: bool
     epoch: int = 0
     existing: str = ""
+    conflict: Conflict | None = None
+    versions: tuple[int, ...] = ()
 
 
 class Stored(NamedTuple):
@@ -203,7 +237,11 @@ PENDING_PAGE = 1000  # commands returned at once when no executions are named
 
 
 class Query(msgspec.Struct, kw_only=True):
-    """Which heads to list, newest first. Empty means any; what is asked for together must all be so."""
+    """Which heads to list, newest first. Empty means any; what is asked for together must all be so.
+
+    With `ended_after` they come in the order in which they ended: it walks all that has ended, page by page, also while
+    they are being deleted.
+    """
 
     ids: tuple[str, ...] = ()  # whole ones
     status: tuple[str, ...] = ()
@@ -219,6 +257,7 @@ class Query(msgspec.Struct, kw_only=True):
     created_after: Microseconds | None = None  # or at that moment
     created_before: Microseconds | None = None
     ended_before: Microseconds | None = None
+    ended_after: tuple[Microseconds, str] | None = None  # the time and the id of the last one; (0, "") begins
     before: str = ""  # an id: only executions older than it
     limit: int = 100
 
@@ -282,9 +321,28 @@ class Store(Protocol):
         """Commands without an answer, oldest first; without ids at most PENDING_PAGE of them, those after a command."""
         ...
 
-    async def quarantine(self, execution_id: str, why: str) -> None:
-        """Set a damaged execution aside ("" lets it back in): it is still listed, but nobody drives it."""
+    async def row(self, space: str, key: str) -> KeyedRow | None:
+        """What was `Put` there. Raises StoreCorrupted if it cannot be read."""
         ...
+
+    async def rows(
+        self, space: str, prefix: str = "", *, after: str | None = None, limit: int = ROWS_PAGE
+    ) -> list[KeyedRow]:
+        """Rows of a space whose keys begin with `prefix` and come after `after`, in the order of their code points."""
+        ...
+
+    def changes(self) -> int:
+        """A number that differs from the last call's if anything was committed since, by anybody.
+
+        Our own commits show when `commit` returns; word of others' may take a moment.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Deletion(Protocol):
+    """Deleting executions for good. Files beside the store are for others to remove: see `deleted` and `Forget`."""
 
     async def delete(self, execution_ids: Sequence[str]) -> list[str]:
         """Delete executions and their descendants, with all that hangs on them; returns who is gone.
@@ -302,24 +360,9 @@ class Store(Protocol):
         ...
 
     async def deleted(self) -> list[str]:
-        """Executions that were deleted and whose files may still lie about, until `forget` is told that they do not."""
+        """Executions that were deleted and whose files may still lie about, until a `Forget` says that they do not."""
         ...
 
-    async def forget(self, execution_ids: Sequence[str]) -> None: ...
 
-    async def hold(self, execution_ids: Sequence[str], why: str, *, unless_driven: Sequence[str] | None = None) -> None:
-        """Nobody drives them until a person says so ("" lets them go); commands reach them all the same.
-
-        `unless_driven` names the dead: then, in the same transaction, what has ended is left as it was, and so is what
-        anybody else drives. What is held already nobody can drive; whoever has claimed that, does it for a command.
-        """
-        ...
-
-    def changes(self) -> int:
-        """A number that differs from the last call's if anything was committed since, by anybody.
-
-        Our own commits show when `commit` returns; word of others' may take a moment.
-        """
-        ...
-
-    async def close(self) -> None: ...
+class DeletableStore(Store, Deletion, Protocol):
+    """What an engine works with."""

@@ -6,6 +6,7 @@ between leaves files that the next one to tidy up finds written down, so nothing
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import suppress
@@ -15,12 +16,14 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core.lifecycle import ENDS
-from holdfast.journal.store import Head, Query, Store
+from holdfast.journal.store import DeletableStore, Forget, Head, Query, Store
 
 FILES_FOLDER = "executions"  # beside the store; a file there begins with the id of its execution and a dot
 # What else is kept beside the store under the id of its execution: logs of detached ones, files as they were before.
 _FOLDERS = (FILES_FOLDER, "logs", "before")
 PAGE_HEADS = 100  # looked at and deleted in one go
+FILES_EVERY = 10_000  # so many deleted executions: the files of all of them are looked for in one walk
+FORGOTTEN_AT_ONCE = 1_000
 FAMILY_MAX = 100_000  # children or forks of one execution that are looked at to say why it stays
 
 
@@ -32,7 +35,7 @@ class Bite(NamedTuple):
 
 
 async def prune(
-    store: Store, query: Query, data_folder: Path | None, *, rehearse: bool = False
+    store: DeletableStore, query: Query, data_folder: Path | None, *, rehearse: bool = False
 ) -> AsyncGenerator[Bite]:
     """Delete all that fit and have ended, page by page; or, to rehearse, only say who would go.
 
@@ -40,22 +43,42 @@ async def prune(
     """
     if not rehearse:
         await delete(store, (), data_folder)  # what somebody who was killed has left: files, and space
-    wanted = msgspec.structs.replace(query, status=query.status or tuple(sorted(ENDS)), limit=PAGE_HEADS)
-    while page := await store.heads(wanted):
-        bite = await delete(store, page, data_folder, rehearse=rehearse)
-        yield bite
-        left = page if rehearse else bite.kept
-        if left:  # otherwise the next page begins where this one did
-            wanted.before = left[-1].id
+    wanted = msgspec.structs.replace(
+        query, status=query.status or tuple(sorted(ENDS)), ended_after=(0, ""), limit=PAGE_HEADS
+    )
+    files_of = 0
+    try:
+        while page := await store.heads(wanted):
+            last = max((head.ended_at, head.id) for head in page)
+            if wanted.ended_after is not None and last <= wanted.ended_after:
+                return  # the times of all of these are damaged: nothing comes after them
+            wanted.ended_after = last
+            bite = await _delete(store, page, rehearse=rehearse)
+            yield bite
+            files_of += len(bite.gone)
+            if files_of >= FILES_EVERY and not rehearse:
+                files_of = 0
+                await remove_files(store, data_folder)
+    finally:
+        if not rehearse:
+            await remove_files(store, data_folder)
 
 
-async def delete(store: Store, heads: Sequence[Head], data_folder: Path | None, *, rehearse: bool = False) -> Bite:
+async def delete(
+    store: DeletableStore, heads: Sequence[Head], data_folder: Path | None, *, rehearse: bool = False
+) -> Bite:
     """Delete these, with their children and their files, as far as nobody needs them."""
-    roots = await _roots(store, heads)
-    gone = await (store.doomed(roots) if rehearse else store.delete(roots))
+    bite = await _delete(store, heads, rehearse=rehearse)
     if not rehearse:
         await remove_files(store, data_folder)
-    return Bite(gone, [head for head in heads if head.id not in set(gone)])
+    return bite
+
+
+async def _delete(store: DeletableStore, heads: Sequence[Head], *, rehearse: bool) -> Bite:
+    roots = await _roots(store, heads)
+    gone = await (store.doomed(roots) if rehearse else store.delete(roots))
+    known = set(gone)
+    return Bite(gone, [head for head in heads if head.id not in known])
 
 
 def why_spared(head: Head, is_dead: Callable[[str], bool], *, force: bool) -> str:
@@ -97,14 +120,13 @@ async def _roots(store: Store, page: Sequence[Head]) -> list[str]:
     return [head.id for head in page if head.parent_id not in there]
 
 
-async def remove_files(store: Store, data_folder: Path | None) -> None:
+async def remove_files(store: DeletableStore, data_folder: Path | None) -> None:
     """The files of all executions that were deleted, now or before somebody was killed."""
-    deleted = set(await store.deleted())
-    if deleted:
-        if data_folder is not None:
-            for name in _FOLDERS:
-                _remove(data_folder / name, deleted)
-        await store.forget(sorted(deleted))
+    deleted = sorted(await store.deleted())
+    if deleted and data_folder is not None:
+        await asyncio.to_thread(_remove_all, data_folder, frozenset(deleted))
+    for first in range(0, len(deleted), FORGOTTEN_AT_ONCE):
+        await store.commit([Forget(execution_ids=tuple(deleted[first : first + FORGOTTEN_AT_ONCE]))])
 
 
 def files_bytes(data_folder: Path | None) -> int:
@@ -117,6 +139,11 @@ def files_bytes(data_folder: Path | None) -> int:
             with suppress(FileNotFoundError):  # somebody else tidies up, too
                 found += path.lstat().st_size if not path.is_dir() else 0
     return found
+
+
+def _remove_all(data_folder: Path, execution_ids: Collection[str]) -> None:
+    for name in _FOLDERS:
+        _remove(data_folder / name, execution_ids)
 
 
 def _remove(folder: Path, execution_ids: Collection[str]) -> None:

@@ -9,7 +9,7 @@ from holdfast.app import Engine
 from holdfast.engine.services import Clock, Limits, Pace
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.open import Journal
-from holdfast.journal.store import Store
+from holdfast.journal.store import DeletableStore
 from holdfast.programs.prepare import Preparer
 from holdfast.settings import MEMORY, Settings
 from holdfast.tools.registry import Registry
@@ -20,7 +20,7 @@ class AssembledEngine(Engine):
     def __init__(
         self,
         *,
-        store: Store,
+        store: DeletableStore,
         liveness: Liveness,
         registry: Registry,
         clock: Clock,

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.core.errors import NotFound, StoreCorrupted
 from holdfast.core.events import ForkedFrom, Parent
 from holdfast.journal.codec import Snapshot
-from holdfast.journal.store import Claim, Query, Store
+from holdfast.journal.store import Claim, Forget, Quarantine, Query, Store
 from holdfast.testing.store_opening import Opening
 from holdfast.testing.store_samples import Sample, sample_answer, sample_id
 
@@ -98,7 +98,7 @@ class DeletingContract(Opening):
         origin, fork = Sample(1), Sample(2, forked_from=ForkedFrom(id=sample_id(1)))
         async with self.opened(origin.new, fork.new, origin.end()) as store:
             assert await store.delete([origin.id, fork.id]) == []
-            await store.quarantine(fork.id, "damaged")
+            await store.commit([Quarantine(execution_id=fork.id, why="damaged")])
             assert await store.delete([origin.id]) == [origin.id]
             assert await store.delete([fork.id]) == [fork.id]
 
@@ -167,9 +167,9 @@ class DeletingContract(Opening):
             store = await self.reopen(first)
             try:
                 assert sorted(await store.deleted()) == [sample.id for sample in samples]
-                await store.forget([samples[2].id, samples[0].id, "nobody"])
+                await store.commit([Forget(execution_ids=(samples[2].id, samples[0].id, "nobody"))])
                 assert await store.deleted() == [samples[1].id]
-                await store.forget([samples[1].id])
+                await store.commit([Forget(execution_ids=(samples[1].id,))])
                 assert await store.deleted() == []
             finally:
                 await store.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.events import Parent
-from holdfast.journal.store import HeadChange, Query, Store, Write
+from holdfast.journal.store import HeadChange, Hold, Query, Store, Write
 from holdfast.testing.store_opening import Opening
 from holdfast.testing.store_samples import Sample
 
@@ -29,6 +29,18 @@ class FindingContract(Opening):
             await _expect(store, [child], parent_id=report.id)
             await _expect(store, [other, report], parent_id="")
             await _expect(store, [], name="nothing")
+
+    async def test_what_ended_is_walked_in_the_order_of_its_ends(self) -> None:
+        samples = [Sample(number) for number in range(1, 7)]
+        ends = [_end_at(sample, at) for sample, at in zip(samples, (30, 10, 20, 20, 90), strict=False)]
+        async with self.opened(*(sample.new for sample in samples), *ends) as store:
+            found, after = list[str](), (0, "")
+            while page := await store.heads(Query(ended_after=after, ended_before=90, limit=2)):
+                found += [head.id for head in page]
+                after = (page[-1].ended_at, page[-1].id)
+                await store.delete(found[:1])  # the walk goes on, whoever has gone meanwhile
+            assert found == [samples[number].id for number in (1, 2, 3, 0)]
+            assert await store.count(Query(ended_after=(20, samples[2].id))) == 3
 
     async def test_heads_are_found_by_whole_ids(self) -> None:
         samples = [Sample(number) for number in range(1, 5)]
@@ -94,7 +106,7 @@ class FindingContract(Opening):
         handed_in.new.head.wake_at = None
         writes = [waiting.wait(None)]
         async with self.opened(restored.new, waiting.new, free.new, handed_in.new, *writes) as store:
-            await store.hold([restored.id], "restored from a backup")
+            await store.commit([Hold(execution_ids=(restored.id,), why="restored from a backup")])
             await _expect(store, [handed_in, restored], held=True)
             await _expect(store, [handed_in, free, waiting, restored], held=False)
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from holdfast.journal.store import Store, Write
+from holdfast.journal.store import DeletableStore, Write
 
 
 class Opening:
-    async def make_store(self) -> Store:
+    async def make_store(self) -> DeletableStore:
         """A new, empty store."""
         raise NotImplementedError("a store's contract test says how the store is made: override make_store")
 
-    async def reopen(self, store: Store) -> Store:
+    async def reopen(self, store: DeletableStore) -> DeletableStore:
         """Close the store and open what it kept. A store that forgets at its end stays as it is."""
         return store
 
-    async def beside(self, store: Store) -> Store:
+    async def beside(self, store: DeletableStore) -> DeletableStore:
         """A second store on the same data, as another process would open it. By default the same one."""
         return store
 
     @asynccontextmanager
-    async def opened(self, *writes: Write) -> AsyncGenerator[Store, None]:
+    async def opened(self, *writes: Write) -> AsyncGenerator[DeletableStore, None]:
         """A new store in which `writes` are done."""
         store = await self.make_store()
         try:

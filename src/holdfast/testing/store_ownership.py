@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.journal.store import Claim, HeadChange, Store, Written
+from holdfast.journal.store import Claim, HeadChange, Hold, Quarantine, Store, Written
 from holdfast.testing.store_opening import Opening
 from holdfast.testing.store_samples import Sample
 
@@ -169,29 +169,29 @@ class OwnershipContract(Opening):
     async def test_a_quarantined_execution_is_listed_but_nobody_gets_it(self) -> None:
         sample = Sample(1)
         async with self.opened(sample.new) as store:
-            await store.quarantine(sample.id, "event 3 was changed")
+            await store.commit([Quarantine(execution_id=sample.id, why="event 3 was changed")])
             assert (await store.head(sample.id)).quarantined == "event 3 was changed"
             assert await store.claimable(50, [""], 10) == []
             assert not (await _claim(store, sample, "d1")).ok
-            await store.quarantine(sample.id, "")
+            await store.commit([Quarantine(execution_id=sample.id, why="")])
             assert [head.id for head in await store.claimable(50, [""], 10)] == [sample.id]
             assert (await _claim(store, sample, "d1")).ok
 
     async def test_to_quarantine_an_unknown_execution_changes_nothing(self) -> None:
         sample = Sample(1)
         async with self.opened(sample.new) as store:
-            await store.quarantine("nobody", "why")
+            await store.commit([Quarantine(execution_id="nobody", why="why")])
             assert (await store.head(sample.id)).quarantined == ""
 
     async def test_what_is_held_is_never_due_and_nobody_drives_it(self) -> None:
         free, held, orphan = Sample(1), Sample(2), Sample(3, driver="dead")
         async with self.opened(free.new, held.new, orphan.new) as store:
-            await store.hold([held.id, orphan.id, "nobody"], "restored from a backup")
+            await store.commit([Hold(execution_ids=(held.id, orphan.id, "nobody"), why="restored from a backup")])
             assert (await store.head(held.id)).held == "restored from a backup"
             assert [head.id for head in await store.claimable(50, ["", "dead"], 10)] == [free.id]
             assert not (await _claim(store, held, "d1")).ok
             assert not (await _claim(store, orphan, "d1", replacing="dead")).ok
-            await store.hold([held.id], "")
+            await store.commit([Hold(execution_ids=(held.id,), why="")])
             assert (await store.head(held.id)).held == ""
             assert {head.id for head in await store.claimable(50, ["", "dead"], 10)} == {free.id, held.id}
             assert (await _claim(store, held, "d1")).ok
@@ -199,7 +199,7 @@ class OwnershipContract(Opening):
     async def test_a_commander_may_claim_what_is_held_and_it_stays_held(self) -> None:
         sample = Sample(1)
         async with self.opened(sample.new) as store:
-            await store.hold([sample.id], "imported")
+            await store.commit([Hold(execution_ids=(sample.id,), why="imported")])
             assert await _claim(store, sample, "d1", to_drive=False) == Written(ok=True, epoch=1)
             sample.epoch = 1
             change = HeadChange(status="running", wake_at=0)
@@ -211,14 +211,14 @@ class OwnershipContract(Opening):
         free, orphan, driven = Sample(1), Sample(2, driver="dead"), Sample(3, driver="d1")
         async with self.opened(free.new, orphan.new, driven.new) as store:
             everybody = [free.id, orphan.id, driven.id, "nobody"]
-            await store.hold(everybody, "first", unless_driven=["dead"])
+            await store.commit([Hold(execution_ids=tuple(everybody), why="first", unless_driven=("dead",))])
             assert [(await store.head(one.id)).held for one in (free, orphan, driven)] == ["first", "first", ""]
             assert (await _claim(store, free, "d2", to_drive=False)).ok  # for a command: nobody can drive it
-            await store.hold(everybody, "second", unless_driven=[])
+            await store.commit([Hold(execution_ids=tuple(everybody), why="second", unless_driven=())])
             assert [(await store.head(one.id)).held for one in (free, orphan, driven)] == ["second", "second", ""]
             end = HeadChange(status="completed", wake_at=None, ended_at=9)
             assert (await store.commit([driven.entry(change=end, release=True)]))[0].ok
-            await store.hold([driven.id], "third", unless_driven=[])
+            await store.commit([Hold(execution_ids=(driven.id,), why="third", unless_driven=())])
             assert (await store.head(driven.id)).held == ""
 
     async def test_an_execution_can_be_created_held(self) -> None:

@@ -10,7 +10,7 @@ from holdfast.core.errors import NotFound, StoreCorrupted
 from holdfast.core.events import Reason
 from holdfast.journal import store as port
 from holdfast.journal.codec import CHAIN_START, Snapshot
-from holdfast.journal.store import CacheCap, CacheItem, HeadChange, Mark
+from holdfast.journal.store import CacheCap, CacheItem, HeadChange, Mark, Quarantine
 from holdfast.testing.store_opening import Opening
 from holdfast.testing.store_samples import Sample
 
@@ -135,7 +135,7 @@ class ReadingContract(Opening):
             await store.commit([sample.entry()])
             after = store.changes()
             assert after != before
-            await store.quarantine(sample.id, "why")
+            await store.commit([Quarantine(execution_id=sample.id, why="why")])
             assert store.changes() != after
 
     async def test_another_writers_commit_is_noticed_and_seen(self) -> None:

@@ -21,7 +21,7 @@ from holdfast.engine.services import Limits, Pace
 from holdfast.journal.codec import decode
 from holdfast.journal.liveness import InProcess
 from holdfast.journal.memory import MemoryStore
-from holdfast.journal.store import Entry, NewExecution, Store, Write, Written
+from holdfast.journal.store import DeletableStore, Entry, NewExecution, Write, Written
 from holdfast.testing.assembled import AssembledEngine
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.fakes import Fake, FakeStandIn, ToolCall
@@ -152,7 +152,7 @@ class Host:
     async def boot(self) -> None:
         world = self._world
         self.engine = LabEngine(
-            store=cast("Store", LabStore(world, self)),
+            store=cast("DeletableStore", LabStore(world, self)),
             liveness=world.liveness,
             registry=world.registry,
             clock=world.clock,

@@ -15,7 +15,8 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.journal.codec import decode
-from holdfast.journal.store import Claim, Entry, Mark, NewExecution, Write, Written
+from holdfast.journal.keyed import Put
+from holdfast.journal.store import Claim, Entry, Forget, Hold, Mark, NewExecution, Quarantine, Write, Written
 from holdfast.testing.simulator import Scenario, Violation, draw, judge, play, shrink
 from holdfast.testing.simulator.history import Committed
 from holdfast.testing.simulator.many import Progress, judged, replay_command
@@ -98,6 +99,12 @@ def _written(write: Write, result: Written) -> str:
             return f"{refused}…{write.execution_id[-4:]} claimed at epoch {result.epoch}"
         case Mark():
             return f"{refused}marked {write.key}"
+        case Put():
+            return f"{refused}{write.space}/{write.key} put"
+        case Quarantine():
+            return f"…{write.execution_id[-4:]} set aside: {write.why}"
+        case Hold() | Forget():
+            return f"{type(write).__name__.lower()} {' '.join('…' + one[-4:] for one in write.execution_ids)}"
         case _:
             return f"{refused}…{write.execution_id[-4:]} command {write.verb} {write.id}"
 

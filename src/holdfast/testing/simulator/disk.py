@@ -19,8 +19,9 @@ import msgspec
 from holdfast.core.commands import Answer, Command
 from holdfast.core.errors import StoreUnavailable
 from holdfast.journal.codec import Row
+from holdfast.journal.keyed import ROWS_PAGE, KeyedRow
 from holdfast.journal.memory import MemoryStore
-from holdfast.journal.store import Head, Query, Stored, Write, Written
+from holdfast.journal.store import Head, Hold, Query, Stored, Write, Written
 from holdfast.testing.simulator.history import Committed, Deleted, Fault, Held, History, Reopened
 from holdfast.testing.simulator.processes import Process
 
@@ -66,9 +67,7 @@ class SimulatedStore:
             self._loop.call_later(self._dice.random() * 3, self._arrive_late, list(writes), context=Context())
             self._strike("it will be written")
             raise StoreUnavailable("simulated: the connection broke while it was written")
-        results = await self._shared.commit(writes)
-        line = Committed(at_us=self._now_us(), process=self._process.name, writes=list(writes), results=results)
-        self._history.write(line)
+        line = await self._commit(writes)
         await self._travel(self.weather.commit_s)
         if self._dice.random() < self.weather.lost_after:
             self._strike("it was written")
@@ -76,7 +75,21 @@ class SimulatedStore:
         if self.weather.commit_s > FAIR.commit_s:
             self._strike("it took long")
         line.acknowledged_us = self._now_us()
-        return results
+        return line.results
+
+    async def _commit(self, writes: Sequence[Write]) -> Committed:
+        results = await self._shared.commit(writes)
+        line = Committed(at_us=self._now_us(), process=self._process.name, writes=list(writes), results=results)
+        self._history.write(line)
+        for hold in (write for write in writes if isinstance(write, Hold)):
+            self._held(hold)
+        return line
+
+    def _held(self, hold: Hold) -> None:
+        heads = {head.id: head for head in self._shared.all_heads()}
+        held = [one for one in hold.execution_ids if one in heads and heads[one].held == hold.why]
+        line = Held(at_us=self._now_us(), process=self._process.name, execution_ids=held, why=hold.why)
+        self._history.write(line)
 
     def _strike(self, text: str) -> None:
         line = Fault(at_us=self._now_us(), process=self._process.name, kind=self.weather.kind, text=text)
@@ -84,15 +97,7 @@ class SimulatedStore:
 
     def _arrive_late(self, writes: list[Write]) -> None:
         if not self.is_gone:
-            self._loop.create_task(self._write_late(writes))
-
-    async def _write_late(self, writes: list[Write]) -> None:
-        results = await self._shared.commit(writes)
-        self._history.write(Committed(at_us=self._now_us(), process=self._process.name, writes=writes, results=results))
-
-    async def quarantine(self, execution_id: str, why: str) -> None:
-        await self._travel(self.weather.commit_s)
-        await self._shared.quarantine(execution_id, why)
+            self._loop.create_task(self._commit(writes))
 
     async def delete(self, execution_ids: Sequence[str]) -> list[str]:
         await self._travel(self.weather.commit_s)
@@ -111,18 +116,6 @@ class SimulatedStore:
 
     async def deleted(self) -> list[str]:
         return await self._read(self._shared.deleted)
-
-    async def forget(self, execution_ids: Sequence[str]) -> None:
-        await self._travel(self.weather.commit_s)
-        await self._shared.forget(execution_ids)
-
-    async def hold(self, execution_ids: Sequence[str], why: str, *, unless_driven: Sequence[str] | None = None) -> None:
-        await self._travel(self.weather.commit_s)
-        await self._shared.hold(execution_ids, why, unless_driven=unless_driven)
-        heads = {head.id: head for head in self._shared.all_heads()}
-        held = [one for one in execution_ids if one in heads and heads[one].held == why]
-        line = Held(at_us=self._now_us(), process=self._process.name, execution_ids=held, why=why)
-        self._history.write(line)
 
     def _now_us(self) -> int:
         return round(self._loop.time() * 1e6)
@@ -180,6 +173,14 @@ class SimulatedStore:
 
     async def cached(self, key: str, now: int) -> bytes | None:
         return await self._read(lambda: self._shared.cached(key, now))
+
+    async def row(self, space: str, key: str) -> KeyedRow | None:
+        return await self._read(lambda: self._shared.row(space, key))
+
+    async def rows(
+        self, space: str, prefix: str = "", *, after: str | None = None, limit: int = ROWS_PAGE
+    ) -> list[KeyedRow]:
+        return await self._read(lambda: self._shared.rows(space, prefix, after=after, limit=limit))
 
     async def command(self, command_id: str) -> Command | None:
         return await self._read(lambda: self._shared.command(command_id))

@@ -19,7 +19,7 @@ from holdfast.core.held import RESTORED
 from holdfast.core.lifecycle import ENDS
 from holdfast.journal.log import read_state
 from holdfast.journal.memory import MemoryStore
-from holdfast.journal.store import Head, Query
+from holdfast.journal.store import Head, Hold, Query
 from holdfast.testing.simulator.files import FilesLoop
 from holdfast.testing.simulator.history import ClockSet, CutShort, Held, History, LeftAlone
 from holdfast.testing.simulator.hosts import Common, Host
@@ -147,7 +147,7 @@ class _Conductor:
             each.kill("restored")
         why = RESTORED
         held = [head.id for head in await self._shared.heads(Query(limit=10_000)) if head.status not in ENDS]
-        await self._shared.hold(held, why)
+        await self._shared.commit([Hold(execution_ids=tuple(held), why=why)])
         self._common.history.write(Held(at_us=self._common.now_us(), process="", execution_ids=held, why=why))
         await asyncio.gather(*(self._reboot(each, after_s) for each in self._hosts))
 

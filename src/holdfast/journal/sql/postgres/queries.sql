@@ -19,9 +19,10 @@ SELECT num FROM executions WHERE id = %s
 -- name: concurrency_keys
 SELECT DISTINCT concurrency_key FROM executions WHERE id = ANY(%s) AND concurrency_key <> ''
 
--- name: lock_key
--- Claims under one concurrency key come one after the other, over all processes: each must see the places taken.
-SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || %s, 0))
+-- name: lock_keys
+-- Claims under one concurrency key come one after the other, over all processes: each must see the places taken. So do
+-- puts of one row, which may not be there yet to be locked. They come sorted, so that two never wait for each other.
+SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' ' || key, 0)) FROM unnest(%s::text[]) AS key
 
 -- name: lock_heads
 -- Everything a transaction will touch, always in the same order, so that two of them do not wait for each other.
@@ -87,6 +88,25 @@ DELETE FROM cache WHERE key IN (
 -- Changes a row only for whoever comes first, or after the last one's time.
 INSERT INTO cache AS old (key, output, expires_at) VALUES (%s, %s, %s)
 ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at WHERE old.expires_at <= %s
+
+-- name: read_row
+SELECT key, version, value FROM keyed WHERE space = %s AND key = %s
+
+-- name: read_rows
+SELECT key, version, value FROM keyed WHERE space = %s AND key >= %s AND key < %s ORDER BY key LIMIT %s
+
+-- name: row_versions
+SELECT space, key, version FROM keyed
+WHERE (space, key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+
+-- name: put_rows
+-- Others may raise the version of a space's deleted rows at the same time: it never goes down.
+INSERT INTO keyed (space, key, version, value)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bytea[])
+ON CONFLICT (space, key) DO UPDATE SET version = greatest(keyed.version, excluded.version), value = excluded.value
+
+-- name: delete_rows
+DELETE FROM keyed WHERE (space, key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 
 -- name: claim
 -- One driver at a time, and at most `concurrency_limit` running executions of one concurrency key.
@@ -176,6 +196,12 @@ WHERE id = %(id)s
 -- Appended to head_columns and conditions.
 ORDER BY num DESC LIMIT %(limit)s
 
+-- name: ended_heads
+-- Appended to head_columns and conditions instead.
+  AND ended_at <> 0 AND (ended_at, id) > (%(ended_at)s, %(ended_id)s)
+  AND ended_at < coalesce(%(ended_before)s::bigint, 9223372036854775807)
+ORDER BY ended_at, id LIMIT %(limit)s
+
 -- name: count
 SELECT count(*) FROM executions
 
@@ -195,6 +221,7 @@ WHERE (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s))
   AND (%(created_after)s::bigint IS NULL OR created_at >= %(created_after)s)
   AND (%(created_before)s::bigint IS NULL OR created_at < %(created_before)s)
   AND (%(ended_before)s::bigint IS NULL OR (ended_at > 0 AND ended_at < %(ended_before)s))
+  AND (%(ended_at)s::bigint IS NULL OR (ended_at <> 0 AND (ended_at, id) > (%(ended_at)s::bigint, %(ended_id)s::text)))
   AND (%(before)s::text IS NULL OR num < (SELECT num FROM executions WHERE id = %(before)s))
   AND NOT EXISTS (
       SELECT 1 FROM unnest(%(firsts)s::text[], %(others)s::text[]) AS label (first, other)
@@ -249,33 +276,44 @@ UPDATE executions SET held = %s WHERE id = ANY(%s)
 -- name: hold_undriven
 UPDATE executions SET held = %s WHERE id = ANY(%s) AND ended_at = 0 AND (held <> '' OR driver = ANY(%s))
 
+-- name: walk_indexes
+-- For one transaction. A server that has not counted a table's rows yet would rather read all of it, again and again.
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+    set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+    set_config('enable_sort', 'off', true)
+
 -- name: family
--- An execution and its descendants, the deepest first, and whether each is still needed: by itself, as long as it has
--- not ended; by its parent, or by an execution that was made from it and may still look up what its children did.
--- What was set aside can never end, and needs nothing any more.
-WITH RECURSIVE family (num, id, parent_id, is_over, seq, depth) AS (
-    SELECT num, id, parent_id, ended_at <> 0 OR quarantined <> '', seq, 0 FROM executions WHERE id = %s
+-- Executions and their descendants, root by root in the order asked for, the deepest first, and whether each is still
+-- needed: by itself, as long as it has not ended; by its parent, or by an execution that was made from it and may still
+-- look up what its children did. What was set aside can never end, and needs nothing any more. That a parent or an
+-- origin is not empty is said for the sake of the partial indexes: without it they are not used.
+WITH RECURSIVE family (place, num, id, parent_id, is_over, seq, depth) AS (
+    SELECT root.place, num, id, parent_id, ended_at <> 0 OR quarantined <> '', seq, 0
+    FROM unnest(%s::text[]) WITH ORDINALITY AS root (wanted, place) JOIN executions ON id = root.wanted
     UNION ALL
-    SELECT child.num, child.id, child.parent_id, child.ended_at <> 0 OR child.quarantined <> '', child.seq, depth + 1
-    FROM executions AS child JOIN family ON child.parent_id = family.id WHERE depth < 1000
+    SELECT place, child.num, child.id, child.parent_id, child.ended_at <> 0 OR child.quarantined <> '', child.seq,
+        depth + 1
+    FROM family JOIN executions AS child ON child.parent_id = family.id AND child.parent_id <> ''
+    WHERE depth < 1000
 )
-SELECT num, id, seq, NOT is_over
-    OR EXISTS (
+SELECT place, num, id, seq, NOT is_over
+    OR (
         SELECT 1 FROM executions AS parent
         WHERE parent.id = family.parent_id AND parent.ended_at = 0 AND parent.quarantined = ''
-    )
-    OR EXISTS (
+    ) IS NOT NULL
+    OR (
         SELECT 1 FROM executions AS fork
-        WHERE fork.forked_from = family.id AND fork.ended_at = 0 AND fork.quarantined = ''
-    )
-FROM family ORDER BY depth DESC, num DESC
+        WHERE fork.forked_from = family.id AND fork.forked_from <> '' AND fork.ended_at = 0 AND fork.quarantined = ''
+        LIMIT 1
+    ) IS NOT NULL
+FROM family ORDER BY place, depth DESC, num DESC
 
 -- name: lock_doomed
 -- Those of them that nobody else has deleted by now.
 SELECT num, id FROM executions WHERE num = ANY(%s) ORDER BY id FOR UPDATE
 
 -- name: needed_after_all
-SELECT 1 FROM executions WHERE forked_from = ANY(%s) AND ended_at = 0 AND quarantined = '' LIMIT 1
+SELECT 1 FROM executions WHERE forked_from = ANY(%s) AND forked_from <> '' AND ended_at = 0 AND quarantined = '' LIMIT 1
 
 -- name: note_deleted
 INSERT INTO deleted (num, id) SELECT num, id FROM executions WHERE num = ANY(%(nums)s)

@@ -78,6 +78,23 @@ DELETE FROM cache WHERE key IN (
 INSERT INTO cache (key, output, expires_at, seal) VALUES (?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at, seal = excluded.seal WHERE expires_at <= ?
 
+-- name: read_row
+-- Keys come as bytes, so that one that is no text can be named.
+SELECT CAST(key AS BLOB), version, value, seal FROM keyed WHERE space = ? AND key = ?
+
+-- name: read_rows
+SELECT CAST(key AS BLOB), version, value, seal FROM keyed
+WHERE space = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?
+
+-- name: all_rows
+SELECT space, CAST(key AS BLOB), version, value, seal FROM keyed
+
+-- name: put_row
+INSERT OR REPLACE INTO keyed (space, key, version, value, seal) VALUES (?, ?, ?, ?, ?)
+
+-- name: delete_row
+DELETE FROM keyed WHERE space = ? AND key = ?
+
 -- name: claim
 -- One driver at a time, and at most `concurrency_limit` running executions of one concurrency key.
 UPDATE executions SET epoch = epoch + 1, driver = :driver
@@ -217,25 +234,29 @@ UPDATE executions SET held = :why WHERE id IN (SELECT value FROM json_each(:ids)
   AND (held <> '' OR driver IN (SELECT value FROM json_each(:free)))
 
 -- name: family
--- An execution and its descendants, the deepest first, and whether each is still needed: by itself, as long as it has
--- not ended; by its parent, or by an execution that was made from it and may still look up what its children did.
--- What was set aside can never end, and needs nothing any more.
-WITH RECURSIVE family (num, id, parent_id, is_over, seq, depth) AS (
-    SELECT num, id, parent_id, ended_at <> 0 OR quarantined <> '', seq, 0 FROM executions WHERE id = :id
+-- Executions and their descendants, root by root in the order asked for, the deepest first, and whether each is still
+-- needed: by itself, as long as it has not ended; by its parent, or by an execution that was made from it and may still
+-- look up what its children did. What was set aside can never end, and needs nothing any more. That a parent or an
+-- origin is not empty is said for the sake of the partial indexes: without it they are not used.
+WITH RECURSIVE family (place, num, id, parent_id, is_over, seq, depth) AS (
+    SELECT root.key, own.num, own.id, own.parent_id, own.ended_at <> 0 OR own.quarantined <> '', own.seq, 0
+    FROM json_each(:ids) AS root CROSS JOIN executions AS own ON own.id = root.value
     UNION ALL
-    SELECT child.num, child.id, child.parent_id, child.ended_at <> 0 OR child.quarantined <> '', child.seq, depth + 1
-    FROM executions AS child JOIN family ON child.parent_id = family.id WHERE depth < 1000
+    SELECT place, child.num, child.id, child.parent_id, child.ended_at <> 0 OR child.quarantined <> '', child.seq,
+        depth + 1
+    FROM family CROSS JOIN executions AS child ON child.parent_id = family.id AND child.parent_id <> ''
+    WHERE depth < 1000
 )
-SELECT num, id, seq, NOT is_over
+SELECT place, num, id, seq, NOT is_over
     OR EXISTS (
         SELECT 1 FROM executions AS parent
         WHERE parent.id = family.parent_id AND parent.ended_at = 0 AND parent.quarantined = ''
     )
     OR EXISTS (
         SELECT 1 FROM executions AS fork
-        WHERE fork.forked_from = family.id AND fork.ended_at = 0 AND fork.quarantined = ''
+        WHERE fork.forked_from = family.id AND fork.forked_from <> '' AND fork.ended_at = 0 AND fork.quarantined = ''
     )
-FROM family ORDER BY depth DESC, num DESC
+FROM family ORDER BY place, depth DESC, num DESC
 
 -- name: note_deleted
 INSERT INTO deleted (num, id) SELECT num, id FROM executions WHERE num IN (SELECT value FROM json_each(:nums))
@@ -271,7 +292,7 @@ DELETE FROM inbox WHERE outcome <> '' AND execution_id IN (SELECT value FROM jso
 SELECT id FROM deleted WHERE id <> ''
 
 -- name: forget_deleted
-UPDATE deleted SET id = '' WHERE id IN (SELECT value FROM json_each(?))
+UPDATE deleted SET id = '' WHERE id IN (SELECT value FROM json_each(?)) AND id <> ''
 
 -- name: drop_forgotten
 -- All but the last, whose number must not be given again.
