@@ -183,6 +183,7 @@ class ToolError(HoldfastError):
 
     category: Category = "tool"
     without_effect: bool = False
+    has_returned: bool = False  # it did its work, and only its answer is missing: what it did, nobody here knows
 
     def __init__(
         self, message: str = "", *, without_effect: bool | None = None, retry_after_s: float | None = None

@@ -245,6 +245,7 @@ class StepCompleted(Event, frozen=True, gc=False, tag="step:completed"):
     consumed: int = 0  # for an event wait: the number of the event:received it took
     spent_micros: int | None = None
     used: Usage | None = None  # of the machine, as far as it was measured
+    warning: str = ""  # what is wrong with the output, which counts all the same
 
 
 class StepFailed(Event, frozen=True, gc=False, tag="step:failed"):

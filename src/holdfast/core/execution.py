@@ -69,6 +69,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     refreshed: bool = False
     diverged: bool = False
     used: Usage | None = None  # of the machine, by all attempts together
+    warning: str = ""  # what is wrong with its output, which counts all the same
     secrets: tuple[str, ...] = ()
 
 

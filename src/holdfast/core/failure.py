@@ -91,7 +91,8 @@ def describe(error: BaseException, handled: BaseException | None = None) -> Fail
     if isinstance(error, StepFailed | RaisedApart):
         return error.failure
     if isinstance(error, ToolError):
-        known: Happened = "unknown" if error.category in ("transient", "timeout") else "known"
+        is_unknown = error.has_returned or error.category in ("transient", "timeout")
+        known: Happened = "unknown" if is_unknown else "known"
         return Failure(
             category=error.category,
             message=message,

@@ -231,6 +231,8 @@ def _step_completed(state: Execution, event: ev.StepCompleted) -> None:
     step.reason = ""
     step.cached = event.cached
     step.by = event.by
+    if event.warning:
+        step.warning = event.warning
     if event.consumed:
         _take(state, step.name, event.consumed)
     if event.spent_micros is not None or state.spend.reserved:

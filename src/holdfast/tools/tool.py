@@ -146,7 +146,8 @@ class Tool(Hooked, Generic[P, R]):
             decoder.decode(encoded)
         except msgspec.ValidationError as error:
             raise OutputInvalid(
-                f"{self.name} returned something else than it declares: {error}; correct the tool or its annotation"
+                f"{self.name} returned something else than it declares: {error}; correct the tool or its annotation",
+                encoded,
             ) from None
         return encoded
 

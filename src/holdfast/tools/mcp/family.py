@@ -30,7 +30,7 @@ from holdfast.tools.adapter import MEMORY, Adapter, HealthCheck, Place
 from holdfast.tools.call import Call
 from holdfast.tools.masks import cover, cover_literal
 from holdfast.tools.mcp.catalogue import Catalogue, Described, Offer
-from holdfast.tools.mcp.results import Answer
+from holdfast.tools.mcp.results import Answer, Misfit
 from holdfast.tools.mcp.schema import EXTRA_NEEDED, SchemaSignature
 from holdfast.tools.mcp.server import Reached, Server
 from holdfast.tools.mcp.tool import McpTool, refuse_if_stricter
@@ -231,7 +231,7 @@ class Source:
         offered = self._offer is None or any(one.name == own for one in self._offer.tools)
         return "" if offered else f"the MCP server {self.name} does not offer it"
 
-    async def call(self, tool: Described, arguments: Mapping[str, Any], call: Call, owner: str) -> Answer:
+    async def call(self, tool: Described, arguments: Mapping[str, Any], call: Call, owner: str) -> Answer | Misfit:
         def accept(live: Described) -> None:
             refuse_if_stricter(self._effect(live), call.started_as, owner)
 

@@ -23,7 +23,7 @@ from holdfast.tools.hooks import OutputInvalid
 from holdfast.tools.masks import masks
 from holdfast.tools.mcp import wire
 from holdfast.tools.mcp.catalogue import TOOLS_MAX, Described, Offer, read_offer
-from holdfast.tools.mcp.results import Answer, answer_of, explained
+from holdfast.tools.mcp.results import Answer, Misfit, answer_of, explained
 from holdfast.tools.mcp.schema import EXTRA_NEEDED, Checker
 from holdfast.tools.processes import Lasting, spawn
 
@@ -106,7 +106,7 @@ class Server:
         call: Call,
         owner: str,
         accept: Callable[[Described], None],
-    ) -> Answer:
+    ) -> Answer | Misfit:
         """`accept` sees the tool as the server describes it now, and may refuse to call it as that."""
         link = await self._linked()
         now = next((one for one in link.offer.tools if one.name == tool.name), None)
