@@ -23,6 +23,7 @@ Exception
     │   ├── ExecutionFailed
     │   └── ExecutionStopped
     ├── StepFailed            what a function sees when one of its steps failed for good
+    ├── RecordedTrace         why ExecutionFailed was raised: the traceback of what the function raised
     └── ToolError             raised by tools; carries a category and whether there was an effect
         ├── Transient             network, unavailable, time-out before anything was sent
         ├── RateLimited           come back later
@@ -173,6 +174,10 @@ class StepFailed(HoldfastError):
         self.path = path
         self.failure = failure
         super().__init__(f"{path}: {failure.message}")
+
+
+class RecordedTrace(HoldfastError):
+    """The traceback of what a function raised in its own body, as it was recorded."""
 
 
 class ToolError(HoldfastError):

@@ -192,6 +192,7 @@ class TaskError(Event, frozen=True, gc=False, tag="task:error"):
 
     failure: Failure
     path: str = ""
+    trace: Raw = Raw(b"null")  # the traceback, as a text, of what a function raised in its own body
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------

@@ -128,6 +128,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     output: Raw = Raw(b"null")
     failure: Failure | None = None
     failed_path: str = ""
+    trace: Raw = Raw(b"null")  # of what its function raised
     total: int = 0
     ended: int = 0
     steps: dict[str, Step] = {}

@@ -174,6 +174,7 @@ def _error(state: Execution, event: ev.TaskError) -> None:
     _enter(state, "task:error")
     state.failure = event.failure
     state.failed_path = event.path
+    state.trace = event.trace
     _task_end(state, event.at)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.core.commands import Answer
-from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, Refused
+from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, RecordedTrace, Refused
 from holdfast.core.events import Request
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
@@ -67,7 +67,8 @@ class Run:
         """The output, once completed. Raises ExecutionFailed or ExecutionStopped."""
         state = await self._ended_state()
         if state.failure is not None:
-            raise ExecutionFailed(state.failure)
+            trace = msgspec.json.decode(await fetch_value(self._engine.services.store, state.trace))
+            raise ExecutionFailed(state.failure) from (RecordedTrace(trace) if trace else None)
         if state.status == "stopped":
             who, why = f" by {state.by}" if state.by else "", f": {state.why}" if state.why else ""
             raise ExecutionStopped(f"stopped{who}{why}")
