@@ -94,6 +94,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     affects: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()  # those that `arguments` refer to
     wants_output: bool = False  # with "done", what the step gave must be said, too
+    check_failed: str = ""  # why the tool's own check gave no answer; it is asked again by whoever drives next
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -17,7 +17,8 @@ from holdfast.core.policy import HOOK_TIMEOUT_S, STEP_TIMEOUT_S
 from holdfast.core.secrets import put_in
 from holdfast.engine.deaf import Ignored, leavable
 from holdfast.tools.apart import run_apart
-from holdfast.tools.call import Call, DidNotHappen, Happened
+from holdfast.tools.bugs import located
+from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown
 from holdfast.tools.cut import NeverBegan, NeverCalled, StillRunning
 from holdfast.tools.hooks import OutputInvalid, OutputLost
 from holdfast.tools.masks import masks
@@ -287,13 +288,27 @@ async def refresh(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Cal
             await tool.run_refresh(tool.validate(await _given(run, arguments, call)), call)
 
 
-async def verified(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes | DidNotHappen | None:
-    """What the tool's own check says: its output if it happened, or None if nobody can tell."""
+class CheckFailed(NamedTuple):
+    """A check that said nothing: why, where, and its trace if it did not mean to raise that."""
+
+    why: str
+    trace: str
+
+
+async def verified(
+    run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call
+) -> bytes | DidNotHappen | Unknown | CheckFailed:
+    """What the tool's own check says: its output if it happened."""
+    limit = asyncio.timeout(HOOK_TIMEOUT_S)
     try:
-        async with asyncio.timeout(HOOK_TIMEOUT_S):
+        async with limit:
             verdict = await tool.run_verify(tool.validate(await _given(run, arguments, call)), call)
-        if isinstance(verdict, Happened):
-            return _output(run, tool, call, verdict.output)
-        return verdict if isinstance(verdict, DidNotHappen) else None
-    except Exception:
-        return None  # a check that fails has told us nothing
+        return _output(run, tool, call, verdict.output) if isinstance(verdict, Happened) else verdict
+    except Exception as error:
+        if limit.expired():
+            return CheckFailed(f"it took longer than {HOOK_TIMEOUT_S:g} s", "")
+        failure, trace = located(error)
+        where = f" (at {failure.place})" if failure.place else ""
+        is_bare = trace and not failure.message.startswith(failure.error)
+        why = f"{failure.error}: {failure.message}" if is_bare else failure.message
+        return CheckFailed(masks.text(f"{why}{where}"), trace)

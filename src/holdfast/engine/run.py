@@ -144,7 +144,8 @@ class Run:
     async def resolve(
         self, step: str, remedy: str, *, by: str = "", output: Any = None, arguments: Mapping[str, Any] | None = None
     ) -> Answer:
-        """Settle a doubt, a failure or an empty budget: done, again, skip, fallback or fail, as the request offers."""
+        """Settle a doubt, a failure or an empty budget, with one of the remedies that the request offers: done, again,
+        verify, skip, fallback or fail."""
         return await self.give(orders.resolve(step, remedy, output=output, arguments=arguments), by=by)
 
     async def send(self, name: str, data: Any = None, *, by: str = "", id: str = "") -> Answer:
