@@ -82,10 +82,10 @@ class Engine(core_engine.Engine):
             raise InputInvalid(f"store: expected {expected}, got {type(store).__name__} {str(store)[:80]!r}")
         flags = {"store": str(store)} if store is not None else {}
         self.settings = settings or _settings_with_warnings(Path(folder or "."), flags)
-        registry = registry_of(self.settings, tools, functions)
-        clock = SystemClock()
         secrets = vault_of(self.settings)
         secrets.cover()
+        registry = registry_of(self.settings, tools, functions, secrets)
+        clock = SystemClock()
         self.preparer = Preparer(registry, self.settings.root, VERSION, clock.now_us, secrets)
         opened, liveness, ring = _open_store(self.settings)
         remember(self.settings)
@@ -224,11 +224,12 @@ def vault_of(settings: Settings) -> Vault:
 
 
 def registry_of(
-    settings: Settings, tools: Iterable[Tool[..., Any]] = (), functions: Iterable[Function[..., Any]] = ()
-) -> Registry:
+    settings: Settings, tools: Iterable[Tool[..., Any]] = (), functions: Iterable[Function[..., Any]] = (),
+    secrets: Vault | None = None,
+) -> Registry:  # fmt: skip
     """Every tool and function there is: built in, handed over, and named in the settings."""
     registry = Registry()
-    add_builtin(registry, settings)
+    add_builtin(registry, settings, secrets)
     for tool in tools:
         registry.add(tool)
     for function in functions:
@@ -238,15 +239,16 @@ def registry_of(
     return registry
 
 
-def add_builtin(registry: Registry, settings: Settings) -> None:
-    for adapter in adapters_of(settings):
+def add_builtin(registry: Registry, settings: Settings, secrets: Vault | None = None) -> None:
+    for adapter in adapters_of(settings, secrets):
         registry.add_adapter(adapter)
 
 
-def adapters_of(settings: Settings) -> list[Adapter]:
+def adapters_of(settings: Settings, secrets: Vault | None = None) -> list[Adapter]:
     """The families of built-in tools as the settings say, none of them opened."""
     file = str(settings.config_file or "")
-    place = Place(settings.root, settings.data_folder, settings.store, file, _resources_of(settings))
+    vault = secrets or vault_of(settings)
+    place = Place(settings.root, settings.data_folder, settings.store, file, _resources_of(settings), vault)
     return builtin_adapters(settings.tools, place, file)
 
 

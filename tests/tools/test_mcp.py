@@ -250,8 +250,8 @@ TABLE = [
     ("text", "h.act", OutputInvalid, "logic", "unknown", "h.act: its server answered with nonsense: '{"),
     ("no-code", "h.act", OutputInvalid, "logic", "unknown", '"code": "abc", "message": 5}}\'; tell its author'),
     ("neither", "h.act", OutputInvalid, "logic", "unknown", "h.act: its server answered with nonsense: '{"),
-    ("promise", "h.none", OutputInvalid, "logic", "unknown", "promises structured data and sent none"),
-    ("promise", "h.wrong", OutputInvalid, "logic", "unknown", 'data.n: expected a whole number, got the string "two"'),
+    ("promise", "h.none", OutputInvalid, "logic", "known", "promises structured data and sent none"),
+    ("promise", "h.wrong", OutputInvalid, "logic", "known", 'data.n: expected a whole number, got the string "two"'),
 ]
 
 

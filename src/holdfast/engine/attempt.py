@@ -6,13 +6,14 @@ Nothing here is journaled; step.py decides what an outcome means.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
 from holdfast.core.errors import ToolError
+from holdfast.core.execution import Step
 from holdfast.core.policy import HOOK_TIMEOUT_S, STEP_TIMEOUT_S
 from holdfast.core.secrets import put_in
 from holdfast.engine.deaf import Ignored, leavable
@@ -282,7 +283,15 @@ async def reduced(tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes:
         return arguments
 
 
+def drop_secrets(run: Driver, names: Sequence[str], step: Step) -> None:
+    """Those that were refused are fetched anew by the next attempt, unless another step has done so since."""
+    refused_s = (run.now_us() - step.attempts[-1].ended_at) / 1e6 if step.attempts else 0.0
+    run.services.secrets.forget(names, refused_s)
+
+
 async def refresh(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call) -> None:
+    if not tool.can_refresh:
+        return
     with suppress(Exception):  # if it did not help, the next attempt says so
         async with asyncio.timeout(HOOK_TIMEOUT_S):
             await tool.run_refresh(tool.validate(await _given(run, arguments, call)), call)

@@ -21,7 +21,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.core.policy import LOSSES_MAX
 from holdfast.engine import waiting
-from holdfast.engine.attempt import reduced, refresh
+from holdfast.engine.attempt import drop_secrets, reduced, refresh
 from holdfast.engine.failing import fail, give_up_after_losses
 from holdfast.engine.gates import cache_s, is_answered_from_cache, wants_approval, wants_approval_of_fallback
 from holdfast.engine.hiding import hidden
@@ -106,6 +106,8 @@ async def _retry(work: Work, step: Step | None) -> None:
     assert step is not None
     await waiting.due(work.run, step)
     arguments = await work.arguments_of(step)
+    if step.refreshed and step.failure is not None and step.failure.category == "permission":
+        drop_secrets(work.run, work.call.secrets, step)
     if step.fallback:
         if wants_approval_of_fallback(work, work.tool_of(step), arguments):
             return
