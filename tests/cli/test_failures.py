@@ -48,3 +48,35 @@ def test_value_that_misfits_is_shown_with_a_warning(broken: Workshop) -> None:
     assert warning in done.out + done.err
     assert warning in broken.run("show", "@last").out
     assert warning in broken.run("events", "@last").out
+
+
+DOUBTFUL = """
+from pathlib import Path
+
+import holdfast
+
+
+@holdfast.tool(name="pay", effect="once", in_doubt="verify")
+def pay() -> str:
+    raise TimeoutError("no answer")
+
+
+@pay.verify
+def paid(call, arguments):
+    return holdfast.Happened(Path("receipt").read_text())
+"""
+
+
+def test_check_that_failed_is_told_and_asked_again_by_hand(shop: Workshop) -> None:
+    shop.write("pay.py", DOUBTFUL)
+    shop.write("holdfast.toml", 'modules = ["pay.py"]\n')
+    shop.write("buy.yaml", "name: buy\nsteps:\n  - {id: pay, tool: pay}\noutput: ${{ steps.pay.output }}\n")
+    shop.run("run", "buy.yaml", code=3)
+    shown = shop.run("show", "@last").out
+    assert "its check failed: FileNotFoundError: [Errno 2] No such file or directory: 'receipt' (at " in shown
+    assert "pay.py:14)" in shown
+    assert "pay --verify" in shown
+    assert 'Path("receipt").read_text()' in shop.run("logs", "@last", "pay").out
+    shop.write("receipt", "number 17")
+    shop.run("resolve", "@last", "pay", "--verify")
+    assert "number 17" in shop.run("resume", "@last", code=None).out + shop.run("show", "@last").out
