@@ -74,9 +74,9 @@ class Engine(core_engine.Engine):
             expected = 'a path, "memory:" or "postgresql://…"'
             raise InputInvalid(f"store: expected {expected}, got {type(store).__name__} {str(store)[:80]!r}")
         settings = settings or _settings_with_warnings(Path(folder or "."), store)
-        registry = registry_of(settings, tools, functions)
         secrets = vault_of(settings)
         secrets.cover()
+        registry = registry_of(settings, tools, functions, secrets)
         self.assemble(
             settings,
             open_journal(settings.store, ensure_data_folder(settings)),
@@ -245,11 +245,12 @@ def vault_of(settings: Settings) -> Vault:
 
 
 def registry_of(
-    settings: Settings, tools: Iterable[Tool[..., Any]] = (), functions: Iterable[Function[..., Any]] = ()
-) -> Registry:
+    settings: Settings, tools: Iterable[Tool[..., Any]] = (), functions: Iterable[Function[..., Any]] = (),
+    secrets: Vault | None = None,
+) -> Registry:  # fmt: skip
     """Every tool and function there is: built in, handed over, and named in the settings."""
     registry = Registry()
-    add_builtin(registry, settings)
+    add_builtin(registry, settings, secrets)
     for tool in tools:
         registry.add(tool)
     for function in functions:
@@ -259,17 +260,18 @@ def registry_of(
     return registry
 
 
-def add_builtin(registry: Registry, settings: Settings) -> None:
-    for adapter in adapters_of(settings):
+def add_builtin(registry: Registry, settings: Settings, secrets: Vault | None = None) -> None:
+    for adapter in adapters_of(settings, secrets):
         registry.add_adapter(adapter)
 
 
-def adapters_of(settings: Settings) -> list[Adapter]:
+def adapters_of(settings: Settings, secrets: Vault | None = None) -> list[Adapter]:
     """The families of built-in tools as the settings say, none of them opened."""
     from holdfast.tools.builtin import builtin_adapters
 
     file = str(settings.config_file or "")
-    place = Place(settings.root, settings.data_folder, settings.store, file, _resources_of(settings))
+    vault = secrets or vault_of(settings)
+    place = Place(settings.root, settings.data_folder, settings.store, file, _resources_of(settings), vault)
     return builtin_adapters(settings.tools, place, file)
 
 

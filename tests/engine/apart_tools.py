@@ -157,3 +157,8 @@ class Scaled:
 
     def execute(self, value: int) -> int:
         return value * self._factor
+
+
+@holdfast.tool(effect="once", apart=True)
+def returns_bytes() -> Any:
+    return b"\x00receipt"

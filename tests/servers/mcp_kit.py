@@ -48,7 +48,9 @@ class Family:
     async def call(self, name: str, host: Any = SILENT, **arguments: Any) -> Any:
         tool = self.registry.get(name)
         call = Call("e", "step", 1, "key-1", self._folder, host=host)
-        return await tool.invoke(tool.validate(arguments), call)
+        answer = await tool.invoke(tool.validate(arguments), call)
+        tool.output(answer)
+        return answer
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from holdfast.engine.voice import Voice
 from holdfast.programs.context import Context
 from holdfast.programs.plan import PlanProgram
 from holdfast.programs.plan_walk import Level, Walker, _Items
-from holdfast.tools.call import DidNotHappen
+from holdfast.tools.call import DidNotHappen, Unknown
 from holdfast.tools.tool import Tool
 from simulator.saboteur import Broken, broken, together
 
@@ -39,6 +39,19 @@ def verify_nothing() -> Broken:
         return DidNotHappen()
 
     return patch.object(remedies, "verified", verified)
+
+
+def ask_no_check() -> Broken:
+    async def verified(*_: Any) -> Unknown:
+        return Unknown()
+
+    return patch.object(remedies, "verified", verified)
+
+
+def keep_quiet_about_checks() -> Broken:
+    """A check that failed is as good as one that cannot tell."""
+    ask = remedies.ask_in_doubt
+    return patch.object(remedies, "ask_in_doubt", lambda *at, **said: ask(*at, **{**said, "check_failed": ""}))
 
 
 def run_ahead_of_the_disk() -> Broken:
@@ -232,6 +245,8 @@ def pass_nothing_down() -> Broken:
 RULE_SABOTEURS = (
     broken("call every failure harmless", call_everything_harmless, "no_effect_happens_more_often_than_allowed", 60),
     broken("verify nothing", verify_nothing, "a_once_step_runs_again_only_when_allowed", 60),
+    broken("ask a person before the check", ask_no_check, "a_person_is_asked_after_the_check", 60),
+    broken("do not say that a check failed", keep_quiet_about_checks, "a_person_is_asked_after_the_check", 100),
     broken("skip the sync before an idempotent call", run_ahead_of_the_disk, "intents_are_durable_before_effects"),
     broken("call a tool twice", call_twice, "each_attempt_calls_its_tool_once"),
     broken("believe every answer", believe_every_answer, "a_step_has_one_outcome", 60),

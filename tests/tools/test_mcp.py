@@ -243,13 +243,13 @@ TABLE = [
     ),
     ("no-newline", "h.act", Transient, "transient", "unknown", "it wrote a message of more than 8,388,608 bytes"),
     ("large", "h.act", Transient, "transient", "unknown", "it wrote a message of more than 8,388,608 bytes"),
-    ("nonsense", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: "),
+    ("nonsense", "h.act", OutputInvalid, "logic", "unknown", "h.act: its server answered with nonsense: "),
     ("locked", "h.act", ToolError, "tool", "known", "h.act: database is locked"),
     ("closed", "h.act", ToolError, "tool", "known", "h.act: Connection closed"),
-    ("null", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: '{"),
-    ("text", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: '{"),
-    ("no-code", "h.act", OutputInvalid, "logic", "known", '"code": "abc", "message": 5}}\'; tell its author'),
-    ("neither", "h.act", OutputInvalid, "logic", "known", "h.act: its server answered with nonsense: '{"),
+    ("null", "h.act", OutputInvalid, "logic", "unknown", "h.act: its server answered with nonsense: '{"),
+    ("text", "h.act", OutputInvalid, "logic", "unknown", "h.act: its server answered with nonsense: '{"),
+    ("no-code", "h.act", OutputInvalid, "logic", "unknown", '"code": "abc", "message": 5}}\'; tell its author'),
+    ("neither", "h.act", OutputInvalid, "logic", "unknown", "h.act: its server answered with nonsense: '{"),
     ("promise", "h.none", OutputInvalid, "logic", "known", "promises structured data and sent none"),
     ("promise", "h.wrong", OutputInvalid, "logic", "known", 'data.n: expected a whole number, got the string "two"'),
 ]
@@ -274,9 +274,23 @@ async def test_a_bad_answer_fails_nobody_but_whom_it_answers(tmp_path: Path, vic
         await until((tmp_path / "count").exists)
         with pytest.raises(ToolError) as failed:
             await h.call("h.act")
-        assert describe(failed.value).happened == "known"
+        assert describe(failed.value).happened == ("known" if vice in ("locked", "closed") else "unknown")
         assert (await h.call("h.repeat"))["text"] == "repeat done"
         assert (await under_way)["text"] == "look done"
+
+
+async def test_answer_that_breaks_its_promise_is_kept_unless_the_tool_only_reads(tmp_path: Path) -> None:
+    server = hostile("promise", tmp_path, effects={"none": "read"})
+    _project(tmp_path, h=server)
+    async with engine_at(tmp_path) as engine:
+        run = await engine.start(plan(step("a", "h.wrong")))
+        assert await settled(run) == "completed"
+        kept = await step_of(run, "a")
+        assert kept.warning.startswith("h.wrong: its server sent something else than it promises: data.n: expected")
+        run = await engine.start(plan(step("a", "h.none")))
+        assert await settled(run) == "waiting"
+        assert (await step_of(run, "a")).status == "waiting"
+        await run.stop()
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,7 @@ def resolve(  # noqa: PLR0913, PLR0917 -- one parameter per option
     step: AnyStep = "",
     done: Annotated[bool, typer.Option("--done", help="It did happen; go on.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Run it again.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Ask the tool's own check whether it happened.")] = False,
     skip: Annotated[bool, typer.Option("--skip", help="Go on without it.")] = False,
     fallback: Annotated[bool, typer.Option("--fallback", help="Run its fallback.")] = False,
     fail: Annotated[bool, typer.Option("--fail", help="Let it fail.")] = False,
@@ -191,7 +192,7 @@ def resolve(  # noqa: PLR0913, PLR0917 -- one parameter per option
       holdfast resolve @last fetch --again --with url=https://example.org
       holdfast resolve --name report --step fetch --skip --dry-run
     """
-    choices = {"done": done, "again": again, "skip": skip, "fallback": fallback, "fail": fail}
+    choices = {"done": done, "again": again, "verify": verify, "skip": skip, "fallback": fallback, "fail": fail}
     chosen = [name for name, given in choices.items() if given]
     if len(chosen) != 1:
         raise UsageError(f"say how to resolve it, with exactly one of {', '.join(f'--{name}' for name in choices)}")

@@ -140,6 +140,8 @@ class LiveView:
                 return Text(f"waits for {step.name or step.reason}", style="yellow")
             case "running":
                 return Text(self._said.get(step.path, step.tool if step.kind == "tool" else ""), style="dim")
+            case "completed" if step.warning:
+                return Text(f"warning: {value(step.warning)}", "yellow")
             case "completed" if step.attempt > 1:
                 return Text(f"on attempt {step.attempt}", style="dim")
             case _:

@@ -5,6 +5,7 @@ A line comes by twice, live and with its attempt's outcome, in either order: the
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -20,7 +21,7 @@ from holdfast.core.errors import NotFound
 from holdfast.core.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from holdfast.core.events import StepLogged, TaskMessage
+    from holdfast.core.events import StepLogged, TaskError, TaskMessage
     from holdfast.engine.engine import Engine
     from holdfast.engine.run import Run
     from holdfast.tools.logbook import Line, Logbook
@@ -108,7 +109,7 @@ async def _check_step(run: Run, step: str) -> None:
 
 
 async def _stored(engine: Engine, run: Run, wanted: Wanted) -> AsyncIterator[Said]:
-    from holdfast.core.events import StepLogged
+    from holdfast.core.events import StepLogged, TaskError
     from holdfast.journal.log import read_events
 
     after = 0
@@ -118,6 +119,18 @@ async def _stored(engine: Engine, run: Run, wanted: Wanted) -> AsyncIterator[Sai
             if isinstance(event, StepLogged) and wanted.fits(event.path, event.attempt):
                 for said in await _lines_of(engine, event):
                     yield said
+            elif isinstance(event, TaskError) and wanted.fits("", 1):
+                for said in await _trace_of(engine, event):
+                    yield said
+
+
+async def _trace_of(engine: Engine, event: TaskError) -> list[Said]:
+    """Of what a function raised in its own body, which is no step."""
+    from holdfast.journal.blobs import fetch_value
+    from holdfast.tools.logbook import Line
+
+    trace: str | None = json.loads(await fetch_value(engine.services.store, event.trace))
+    return [Said("", 1, Line(event.at, "error", text)) for text in (trace or "").splitlines()]
 
 
 async def _lines_of(engine: Engine, event: StepLogged) -> list[Said]:
@@ -132,7 +145,7 @@ async def _lines_of(engine: Engine, event: StepLogged) -> list[Said]:
 
 
 async def _followed(engine: Engine, run: Run, wanted: Wanted) -> AsyncIterator[Said]:
-    from holdfast.core.events import StepLogged, TaskMessage
+    from holdfast.core.events import StepLogged, TaskError, TaskMessage
 
     live = _Live()
     async for watched in run.watch():
@@ -141,9 +154,11 @@ async def _followed(engine: Engine, run: Run, wanted: Wanted) -> AsyncIterator[S
             found = live.lines_of(event)
         elif isinstance(event, StepLogged):
             found = live.not_shown(event, await _lines_of(engine, event))
+        elif isinstance(event, TaskError) and not event.path:
+            found = await _trace_of(engine, event)
         else:
             continue
-        if wanted.fits(event.path, event.attempt):
+        if wanted.fits(event.path, getattr(event, "attempt", 1)):
             for said in found:
                 yield said
 
@@ -189,7 +204,8 @@ def _as_text(said: Said) -> str:
     at, stream = local_time(iso(said.line.at)), said.line.stream
     line = tame(said.line.text)
     text = paint(line, _COLOURS[stream]) if stream in _COLOURS else line
-    return f"{at}  {said.path}{again}  {stream:<7}  {text}"
+    path = f"  {said.path}{again}" if said.path else ""
+    return f"{at}{path}  {stream:<7}  {text}"
 
 
 def _as_json(said: Said) -> str:

@@ -187,6 +187,8 @@ def _because(step: Wired) -> str:
             more, _, said = said.partition("\n")
             what = f"{what} {more}"
         return f"{lived_with}: {value(what)}{place}" + (f"; it said: {value(said)}" if said.strip() else "")
+    if step["warning"]:
+        return f"; warning: {value(step['warning'])}"
     return f": {value(step['reason'])}" if step["reason"] and step["status"] in ("skipped", "in_doubt") else ""
 
 

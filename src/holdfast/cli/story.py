@@ -57,7 +57,8 @@ def _step_completed(event: Wired) -> str:
     how = " from the cache" if event["cached"] else f" with {event['tool']}" if event["tool"] else ""
     if event["verified"]:
         took, how = "", ": it was in doubt, and the tool's own check found that it happened"
-    return f"{event['path']}: completed{took}{how}{_by(event)}"
+    warning = f"; warning: {value(event['warning'])}" if event.get("warning") else ""
+    return f"{event['path']}: completed{took}{how}{_by(event)}{warning}"
 
 
 def _step_failed(event: Wired) -> str:

@@ -33,6 +33,7 @@ HAPPENED_WORDS: dict[Happened, str] = {
 REMEDY_WORDS = {
     "done": "it did happen: go on (--output JSON gives its output)",
     "again": "run it again (--with k=v changes an argument)",
+    "verify": "ask its check whether it happened; if not, it runs again",
     "skip": "go on without it",
     "fallback": "run its fallback instead",
     "fail": "let it fail",

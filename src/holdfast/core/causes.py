@@ -1,9 +1,10 @@
 """What an exception that no tool meant to raise says of the world outside: its category, and whether that is open.
 
-Clients wrap what happened to them in exceptions of their own, and few of those are a `TimeoutError` or an `OSError`. So
-an exception is judged by all that lies in it: its own type, what caused it, what was being handled when it was raised,
-the members of a group; and types of others by the words in their names. A mistake in the code stays a mistake, and
-waits for a correction; but one that was made while a time-out was handled has not ended that doubt.
+Clients wrap what happened to them in exceptions of their own, and few of those are a `TimeoutError` or an `OSError`.
+So an exception is judged by all that lies in it: its own type, what caused it, what was being handled when it was
+raised, the members of a group. Exceptions of well-known clients are judged by what they say (clients.py), types of
+others by the words in their names. A mistake in the code stays a mistake, and waits for a correction; but one that was
+made while a time-out was handled has not ended that doubt.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
+
+from holdfast.core.clients import told_by
 
 if TYPE_CHECKING:
     from holdfast.core.failure import Category
@@ -31,31 +34,49 @@ _LOST = re.compile(
     r"Connect(ion|or)?(?![a-z])|Disconnect|Reconnect|Network|RemoteProtocol|Incomplete|Broken|ClosedResource|EndOfStream"
     r"|Cancelled|Unavailable|OperationalError"
 )
+_EXPIRED = re.compile(r"(Token|Credentials?|Session)Expired|Expired(Token|Credentials?|Session)")
+_CERTIFICATE = "CertVerification"
 _NOT_FAR = ("builtins", "sqlite3")  # SQLite calls an unknown table operational, and never loses a connection
 
 
 def category_of(error: BaseException, handled: BaseException | None = None) -> Category:
     own = _own_category(error)
+    links = list(_links(error, handled))
+    if own == "transient" and any(_CERTIFICATE in type(link).__name__ for link in links):
+        return "configuration"  # a client that did not trust the other side says that it could not connect
     if own != "logic" or isinstance(error, _MISTAKES):
         return own
-    for link in _links(error, handled):
-        if (found := _own_category(link)) in ("timeout", "transient"):
+    for link in links:
+        if (found := _own_category(link)) in ("timeout", "transient") or told_by(link) is not None:
             return found
     return own
 
 
 def is_open(error: BaseException, handled: BaseException | None = None) -> bool:
     """Whether something in it leaves unknown what happened outside."""
-    return any(_own_category(link) in _OPEN for link in _links(error, handled))
+    return any(_leaves_open(link) for link in _links(error, handled))
+
+
+def retry_after_of(error: BaseException, handled: BaseException | None = None) -> float | None:
+    """When the other side asked to come back, in seconds."""
+    said = (told.retry_after_s for link in _links(error, handled) if (told := told_by(link)) is not None)
+    return next((after_s for after_s in said if after_s is not None), None)
 
 
 def never_reached(error: BaseException, handled: BaseException | None = None) -> bool:
     """Whether nobody was there to connect to, and nothing else that is open lies in it."""
-    open_links = (link for link in _links(error, handled) if _own_category(link) in _OPEN)
+    open_links = (link for link in _links(error, handled) if _leaves_open(link))
     return isinstance(error, ConnectionRefusedError) and all(isinstance(x, ConnectionRefusedError) for x in open_links)
 
 
+def _leaves_open(link: BaseException) -> bool:
+    told = told_by(link)
+    return told.is_open if told is not None else _own_category(link) in _OPEN
+
+
 def _own_category(error: BaseException) -> Category:
+    if (told := told_by(error)) is not None:
+        return told.category
     match error:
         case TimeoutError():
             return "timeout"
@@ -67,6 +88,8 @@ def _own_category(error: BaseException) -> Category:
             return "resource"
         case FileNotFoundError() | NotADirectoryError() | IsADirectoryError() | ImportError():
             return "configuration"
+        case OSError() if isinstance(inner := getattr(error, "reason", None), OSError) and inner is not error:
+            return _own_category(inner)  # urllib's: it only wraps what went wrong
         case OSError() if error.errno in _DISK:
             return "resource"
         case OSError():
@@ -81,6 +104,8 @@ def _by_name(kind: type[BaseException]) -> Category:
     names = [one.__name__ for one in kind.__mro__ if one.__module__ not in _NOT_FAR]
     if any(_TIMEOUT.search(name) for name in names):
         return "timeout"
+    if any(_EXPIRED.search(name) for name in names):
+        return "permission"
     return "transient" if any(_LOST.search(name) for name in names) else "logic"
 
 

@@ -23,6 +23,7 @@ Exception
     │   ├── ExecutionFailed
     │   └── ExecutionStopped
     ├── StepFailed            what a function sees when one of its steps failed for good
+    ├── RecordedTrace         why ExecutionFailed was raised: the traceback of what the function raised
     └── ToolError             raised by tools; carries a category and whether there was an effect
         ├── Transient             network, unavailable, time-out before anything was sent
         ├── RateLimited           come back later
@@ -210,6 +211,10 @@ class StepFailed(HoldfastError):
         super().__init__(f"{path}: {failure.message}")
 
 
+class RecordedTrace(HoldfastError):
+    """The traceback of what a function raised in its own body, as it was recorded."""
+
+
 class ToolError(HoldfastError):
     """The tool failed.
 
@@ -218,6 +223,7 @@ class ToolError(HoldfastError):
 
     category: Category = "tool"
     without_effect: bool = False
+    has_returned: bool = False  # it did its work, and only its answer is missing: what it did, nobody here knows
 
     def __init__(
         self,

@@ -96,6 +96,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     affects: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()  # those that `arguments` refer to
     wants_output: bool = False  # with "done", what the step gave must be said, too
+    check_failed: str = ""  # why the tool's own check gave no answer; it is asked again by whoever drives next
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -195,6 +196,7 @@ class TaskError(Event, frozen=True, gc=False, tag="task:error"):
 
     failure: Failure
     path: str = ""
+    trace: Raw = Raw(b"null")  # the traceback, as a text, of what a function raised in its own body
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------
@@ -248,6 +250,7 @@ class StepCompleted(Event, frozen=True, gc=False, tag="step:completed"):
     consumed: int = 0  # for an event wait: the number of the event:received it took
     spent_micros: int | None = None
     used: Usage | None = None  # of the machine, as far as it was measured
+    warning: str = ""  # what is wrong with the output, which counts all the same
 
 
 class StepFailed(Event, frozen=True, gc=False, tag="step:failed"):

@@ -72,6 +72,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     refreshed: bool = False
     diverged: bool = False
     used: Usage | None = None  # of the machine, by all attempts together
+    warning: str = ""  # what is wrong with its output, which counts all the same
     secrets: tuple[str, ...] = ()
 
 
@@ -130,6 +131,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     output: Raw = Raw(b"null")
     failure: Failure | None = None
     failed_path: str = ""
+    trace: Raw = Raw(b"null")  # of what its function raised
     total: int = 0
     ended: int = 0
     steps: dict[str, Step] = {}

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.core.causes import category_of, is_open, never_reached
+from holdfast.core.causes import category_of, is_open, never_reached, retry_after_of
 from holdfast.core.errors import RaisedApart, ResourceShort, StepFailed, ToolError
 from holdfast.core.policy import (
     RATE_LIMIT_WAIT_S,
@@ -91,7 +91,8 @@ def describe(error: BaseException, handled: BaseException | None = None) -> Fail
     if isinstance(error, StepFailed | RaisedApart):
         return error.failure
     if isinstance(error, ToolError):
-        known: Happened = "unknown" if error.category in ("transient", "timeout") else "known"
+        is_unknown = error.has_returned or error.category in ("transient", "timeout")
+        known: Happened = "unknown" if is_unknown else "known"
         return Failure(
             category=error.category,
             message=message,
@@ -106,6 +107,7 @@ def describe(error: BaseException, handled: BaseException | None = None) -> Fail
         message=message,
         error=type(error).__name__,
         happened="nothing" if never_reached(error, handled) else happened,
+        retry_after_s=retry_after_of(error, handled),
     )
 
 

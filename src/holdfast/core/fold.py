@@ -181,6 +181,7 @@ def _error(state: Execution, event: ev.TaskError) -> None:
     _enter(state, "task:error")
     state.failure = event.failure
     state.failed_path = event.path
+    state.trace = event.trace
     _task_end(state, event.at)
 
 
@@ -238,6 +239,8 @@ def _step_completed(state: Execution, event: ev.StepCompleted) -> None:
     step.reason = ""
     step.cached = event.cached
     step.by = event.by
+    if event.warning:
+        step.warning = event.warning
     if event.consumed:
         _take(state, step.name, event.consumed)
     if event.spent_micros is not None or state.spend.reserved:

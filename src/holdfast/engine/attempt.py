@@ -6,22 +6,25 @@ Nothing here is journaled; step.py decides what an outcome means.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
 from holdfast.core.errors import ToolError
+from holdfast.core.execution import Step
 from holdfast.core.policy import HOOK_TIMEOUT_S, STEP_TIMEOUT_S
 from holdfast.core.secrets import put_in
 from holdfast.engine.deaf import Ignored, leavable
 from holdfast.tools.apart import run_apart
-from holdfast.tools.call import Call, DidNotHappen, Happened
+from holdfast.tools.bugs import located
+from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown
 from holdfast.tools.cut import NeverBegan, NeverCalled, StillRunning
+from holdfast.tools.hooks import OutputInvalid, OutputLost
 from holdfast.tools.masks import masks
 from holdfast.tools.tool import Tool
-from holdfast.tools.values import encode
+from holdfast.tools.values import NotJson, encode
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 LATE_SEEN_S = 0.25  # a busy loop sees a timer late; more than this is a loop that stood still
 LATE_S = 1.0  # how long an attempt whose time is up may take to say how it ended
 IN_LINE_S_MAX = STEP_TIMEOUT_S  # how long a call waits for a thread or a process; that counts besides its own time
+WARNING_CHARS_MAX = 1000
 GRACE_PART = 0.9  # of what an interrupted execution has: its steps must be through before it is
 
 
@@ -103,7 +107,8 @@ async def invoke(
     called = run_apart(tool, given, call) if call.apart else tool.invoke(validated, call)
     idle_s = tool.idle_timeout_s
     if timeout_s is not None or idle_s is not None:
-        return _output(tool, await _in_own_task(run, tool, called, call, Patience(timeout_s or STEP_TIMEOUT_S, idle_s)))
+        patience = Patience(timeout_s or STEP_TIMEOUT_S, idle_s)
+        return _output(run, tool, call, await _in_own_task(run, tool, called, call, patience))
     deadlines = run.services.deadlines
     before = deadlines.set(task, run.loop, STEP_TIMEOUT_S)
 
@@ -121,7 +126,7 @@ async def invoke(
             raise CancelledInside(f"{tool.name} cancelled itself") from None
         else:
             late = await _late(run, call, error, _grace_s(run), error)
-            raise AnsweredLate(_output(tool, late)) from None
+            raise AnsweredLate(_output(run, tool, call, late)) from None
     except BaseException as error:
         if deadlines.clear(task, before):
             task.uncancel()
@@ -133,7 +138,7 @@ async def invoke(
     else:
         if deadlines.clear(task, before):
             task.uncancel()  # it ignored that its time was up, and answered after all
-    return _output(tool, value)
+    return _output(run, tool, call, value)
 
 
 def _grace_s(run: Driver) -> float:
@@ -160,9 +165,17 @@ async def _given(run: Driver, arguments: bytes, call: Call) -> dict[str, Any]:
     return await _with_secrets(run, given, call) if call.secrets else given
 
 
-def _output(tool: Tool[..., Any], value: Any) -> bytes:
-    """What the tool answered, and no secret in it."""
-    output = tool.output(value)
+def _output(run: Driver, tool: Tool[..., Any], call: Call, value: Any) -> bytes:
+    """What the tool answered, and no secret in it. A tool that returned has happened, whatever its value looks like."""
+    try:
+        output = tool.output(value)
+    except OutputInvalid as misfit:
+        if misfit.output is None or run.state.steps[call.path].effect == "read":
+            raise
+        output = misfit.output
+        call.warning = masks.beginning(str(misfit), WARNING_CHARS_MAX)
+    except NotJson as error:
+        raise OutputLost(str(error)) from error
     return masks.json(output) if masks.active else output
 
 
@@ -175,7 +188,7 @@ async def _in_own_task(
         over = await patience.wait(run.loop, inner, call)
     except asyncio.CancelledError as error:
         late = await _stopped(run, call, inner, _grace_s(run), error)
-        raise AnsweredLate(_output(tool, late)) from None
+        raise AnsweredLate(_output(run, tool, call, late)) from None
     if inner.done():
         ended = run.loop.time()
         _warn_if_blocked(tool, call, ended - began - call.waited_s(ended), patience.timeout_s)
@@ -270,19 +283,41 @@ async def reduced(tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes:
         return arguments
 
 
+def drop_secrets(run: Driver, names: Sequence[str], step: Step) -> None:
+    """Those that were refused are fetched anew by the next attempt, unless another step has done so since."""
+    refused_s = (run.now_us() - step.attempts[-1].ended_at) / 1e6 if step.attempts else 0.0
+    run.services.secrets.forget(names, refused_s)
+
+
 async def refresh(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call) -> None:
+    if not tool.can_refresh:
+        return
     with suppress(Exception):  # if it did not help, the next attempt says so
         async with asyncio.timeout(HOOK_TIMEOUT_S):
             await tool.run_refresh(tool.validate(await _given(run, arguments, call)), call)
 
 
-async def verified(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes | DidNotHappen | None:
-    """What the tool's own check says: its output if it happened, or None if nobody can tell."""
+class CheckFailed(NamedTuple):
+    """A check that said nothing: why, where, and its trace if it did not mean to raise that."""
+
+    why: str
+    trace: str
+
+
+async def verified(
+    run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call
+) -> bytes | DidNotHappen | Unknown | CheckFailed:
+    """What the tool's own check says: its output if it happened."""
+    limit = asyncio.timeout(HOOK_TIMEOUT_S)
     try:
-        async with asyncio.timeout(HOOK_TIMEOUT_S):
+        async with limit:
             verdict = await tool.run_verify(tool.validate(await _given(run, arguments, call)), call)
-        if isinstance(verdict, Happened):
-            return _output(tool, verdict.output)
-        return verdict if isinstance(verdict, DidNotHappen) else None
-    except Exception:
-        return None  # a check that fails has told us nothing
+        return _output(run, tool, call, verdict.output) if isinstance(verdict, Happened) else verdict
+    except Exception as error:
+        if limit.expired():
+            return CheckFailed(f"it took longer than {HOOK_TIMEOUT_S:g} s", "")
+        failure, trace = located(error)
+        where = f" (at {failure.place})" if failure.place else ""
+        is_bare = trace and not failure.message.startswith(failure.error)
+        why = f"{failure.error}: {failure.message}" if is_bare else failure.message
+        return CheckFailed(masks.text(f"{why}{where}"), trace)

@@ -18,7 +18,7 @@ from holdfast.core import events as ev
 from holdfast.core.commands import Command, close_attempts
 from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, NotFound, StepFailed, Suspended
 from holdfast.core.execution import Execution, Step
-from holdfast.core.failure import Failure, describe
+from holdfast.core.failure import Failure
 from holdfast.core.plan_resources import limits_of
 from holdfast.core.resources import Usage
 from holdfast.engine.budgeting import Purse
@@ -34,8 +34,10 @@ from holdfast.engine.slots import Slot
 from holdfast.engine.steps import DriverSteps
 from holdfast.engine.voice import Voice
 from holdfast.journal.log import Log, read_events
+from holdfast.tools.bugs import located
 from holdfast.tools.listening import listening
 from holdfast.tools.masks import masks
+from holdfast.tools.values import encode
 
 Cause = Literal["ended", "parked", "cut", "closing", "lost", "diverged"]
 
@@ -122,13 +124,15 @@ class Driver:
             case asyncio.CancelledError():
                 return await self._fail(Failure(category="logic", message="the program was cancelled from inside"), "")
             case _:
-                return await self._fail(describe(error), "")
+                failure, trace = located(error)
+                return await self._fail(failure, "", trace)
 
-    async def _fail(self, failure: Failure, path: str) -> bool:
+    async def _fail(self, failure: Failure, path: str, trace: str = "") -> bool:
         with suppress(Suspended):
             if await self._is_given_more():
                 return True
-            self._end(ev.TaskError(at=self.now_us(), failure=masks.failure(failure), path=path))
+            kept = self.keep(encode(masks.text(trace))) if trace else Raw(b"null")
+            self._end(ev.TaskError(at=self.now_us(), failure=masks.failure(failure), path=path, trace=kept))
         return False
 
     async def _is_given_more(self) -> bool:

@@ -6,26 +6,56 @@ from holdfast.core import events as ev
 from holdfast.core.execution import Step
 from holdfast.core.failure import Failure, FallBack
 from holdfast.core.skips import by_person
-from holdfast.engine.attempt import verified
+from holdfast.engine.attempt import CheckFailed, verified
 from holdfast.engine.budgeting import refused_money
-from holdfast.engine.failing import fail
+from holdfast.engine.failing import fail, means
 from holdfast.engine.reckoning import doubtful, edited, retrying
 from holdfast.engine.requests import ask_in_doubt
 from holdfast.engine.trying import attempt
 from holdfast.engine.work import Work
-from holdfast.tools.call import DidNotHappen
+from holdfast.tools.call import DidNotHappen, Unknown
+from holdfast.tools.masks import masks
 
 
-async def verify(work: Work, step: Step) -> None:
-    """Let the tool's own check say whether it happened; if that cannot tell, a person must."""
+async def verify(work: Work, step: Step, by: str = "") -> None:
+    """Let the tool's own check say whether it happened; if that cannot tell, a person must. `by` asked for it."""
+    run, tool, attempted = work.run, work.tool_of(step), work.as_call(step)
+    work.verified_attempt = step.attempt
+    asked = run.state.requests.get(step.request_id)
     arguments = await work.arguments_of(step)
-    match await verified(work.run, work.tool_of(step), arguments, work.as_call(step)):
+    try:
+        verdict = await verified(run, tool, arguments, attempted)
+        if isinstance(verdict, CheckFailed) and verdict.trace:
+            run.voice.keep_trace(attempted, masks.text(verdict.trace))
+    finally:
+        run.voice.close(attempted)
+    if step.status != "in_doubt" or (asked is not None and asked.answered and asked.remedy != "verify"):
+        return  # meanwhile a person settled it
+    match verdict:
         case bytes() as output:
-            _complete(work, step, output, verified=True)
+            _complete(work, step, output, by, verified=True, warning=attempted.warning)
         case DidNotHappen():
-            await attempt(work, step, arguments)
-        case _:
-            ask_in_doubt(work.run, work.call, step)
+            if bound := why_not_again(work, step):
+                ask_in_doubt(
+                    run, work.call, step, can_verify=True, check="its check says that it did not happen", bound=bound
+                )
+            else:
+                await attempt(work, step, arguments)
+        case Unknown():
+            ask_in_doubt(run, work.call, step, can_verify=True, check="its check cannot tell")
+        case CheckFailed(why):
+            is_told = asked is not None and not asked.answered and asked.request.check_failed == why
+            if not is_told:
+                ask_in_doubt(run, work.call, step, can_verify=True, check_failed=why)
+
+
+def why_not_again(work: Work, step: Step) -> str:
+    """Why its policy alone must not run it once more; "" if it may."""
+    if work.lives_on(step):
+        return "a call of it that was cut off still runs here"
+    if step.doubts > means(work, work.tool_of(step), "once").retries():
+        return f"it has been in doubt {step.doubts} times in a row"
+    return ""
 
 
 async def remedy(work: Work, step: Step) -> None:
@@ -38,6 +68,8 @@ async def remedy(work: Work, step: Step) -> None:
             _complete(work, step, data if data is not None else b"null", asked.by)
         case "again":
             await attempt(work, step, edited(await work.arguments_of(step), data))
+        case "verify":
+            await verify(work, step, asked.by)
         case "raised":
             await attempt(work, step, await run.value(asked.request.arguments))
         case "skip":
@@ -53,11 +85,11 @@ async def remedy(work: Work, step: Step) -> None:
             fail(work, step, failure, by=asked.by)
 
 
-def _complete(work: Work, step: Step, output: bytes, by: str = "", verified: bool = False) -> None:
+def _complete(work: Work, step: Step, output: bytes, by: str = "", verified: bool = False, warning: str = "") -> None:
     run = work.run
     run.append(
         ev.StepCompleted(
             at=run.now_us(), path=step.path, attempt=step.attempt, output=run.keep(output),
-            started_at=step.started_at, by=by, verified=verified,
+            started_at=step.started_at, by=by, verified=verified, warning=warning,
         )
     )  # fmt: skip

@@ -85,14 +85,24 @@ def ask_for_correction(
     )
 
 
-def ask_in_doubt(run: Driver, call: StepCall, step: Step) -> None:
+def ask_in_doubt(
+    run: Driver, call: StepCall, step: Step, *, can_verify: bool, check: str = "", check_failed: str = "",
+    bound: str = "",
+) -> None:  # fmt: skip
+    """`check` is what the tool's own check says, `bound` why the step is not run again by itself."""
     at = run.now_us()
-    remedies = ("done", "again", "skip", *_fallback(call, step), "fail")
+    verify = ("verify",) if can_verify else ()
+    remedies = ("done", "again", *verify, "skip", *_fallback(call, step), "fail")
+    known = [
+        f"its check failed: {check_failed}" if check_failed else check,
+        f"{bound}, so it is not run again by itself" if bound else "",
+    ]
+    told = "".join(f"\n{line}" for line in known if line)
     request = ev.Request(
         id=f"{step.path}#{run.state.seq + 1}",
         kind="doubt",
         path=call.path,
-        message=f"{step.tool} may or may not have happened: {step.reason}{_noted(step)}",
+        message=f"{step.tool} may or may not have happened: {step.reason}{told}{_noted(step)}",
         tool=step.tool,
         arguments=step.arguments or Raw(b"null"),
         remedies=remedies,
@@ -103,6 +113,7 @@ def ask_in_doubt(run: Driver, call: StepCall, step: Step) -> None:
             )
         ),
         wants_output=wants_output(run.services.known_tool(step.tool)),
+        check_failed=check_failed,
     )  # fmt: skip
     run.append(ev.RequestOpened(at=at, request=request))
 

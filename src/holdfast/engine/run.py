@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.commands import Answer
-from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, Refused
+from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, RecordedTrace, Refused
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import orders
@@ -67,7 +67,8 @@ class Run:
         """The output, once completed. Raises ExecutionFailed or ExecutionStopped."""
         state = await self._ended_state()
         if state.failure is not None:
-            raise ExecutionFailed(state.failure)
+            trace = msgspec.json.decode(await fetch_value(self._engine.services.store, state.trace))
+            raise ExecutionFailed(state.failure) from (RecordedTrace(trace) if trace else None)
         if state.status == "stopped":
             who, why = f" by {state.by}" if state.by else "", f": {state.why}" if state.why else ""
             raise ExecutionStopped(f"stopped{who}{why}")
@@ -146,7 +147,8 @@ class Run:
     async def resolve(
         self, step: str, remedy: str, *, by: str = "", output: Any = None, arguments: Mapping[str, Any] | None = None
     ) -> Answer:
-        """Settle a doubt, a failure or an empty budget: done, again, skip, fallback or fail, as the request offers."""
+        """Settle a doubt, a failure or an empty budget, with one of the remedies that the request offers: done, again,
+        verify, skip, fallback or fail."""
         return await self.give(orders.resolve(step, remedy, output=output, arguments=arguments), by=by)
 
     async def send(self, name: str, data: Any = None, *, by: str = "", id: str = "") -> Answer:

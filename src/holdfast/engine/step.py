@@ -16,18 +16,18 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core import events as ev
-from holdfast.core.execution import Step
+from holdfast.core.execution import Asked, Step
 from holdfast.core.failure import Failure
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.core.policy import LOSSES_MAX
 from holdfast.engine import waiting
-from holdfast.engine.attempt import reduced, refresh
-from holdfast.engine.failing import fail, give_up_after_losses, means
+from holdfast.engine.attempt import drop_secrets, reduced, refresh
+from holdfast.engine.failing import fail, give_up_after_losses
 from holdfast.engine.gates import cache_s, is_answered_from_cache, wants_approval, wants_approval_of_fallback
 from holdfast.engine.hiding import hidden
 from holdfast.engine.program import Outcome, StepCall
 from holdfast.engine.reckoning import doubtful, edited, losses
-from holdfast.engine.remedies import remedy, verify
+from holdfast.engine.remedies import remedy, verify, why_not_again
 from holdfast.engine.requests import ask_in_doubt, denied
 from holdfast.engine.trying import attempt
 from holdfast.engine.work import Work, input_digest
@@ -106,6 +106,8 @@ async def _retry(work: Work, step: Step | None) -> None:
     assert step is not None
     await waiting.due(work.run, step)
     arguments = await work.arguments_of(step)
+    if step.refreshed and step.failure is not None and step.failure.category == "permission":
+        drop_secrets(work.run, work.call.secrets, step)
     if step.fallback:
         if wants_approval_of_fallback(work, work.tool_of(step), arguments):
             return
@@ -134,19 +136,24 @@ async def _settle_doubt(work: Work, step: Step | None) -> None:
     assert step is not None
     tool = work.tool_of(step)
     policy = work.call.policy.in_doubt or tool.in_doubt
-    if step.request_id:
+    asked = work.run.state.requests[step.request_id] if step.request_id else None
+    if tool.can_verify and (policy == "verify" if asked is None else _may_tell_more(work, step, asked)):
+        await verify(work, step)
+    elif asked is not None:
         await waiting.answer(work.run, step)
         await remedy(work, step)
-    elif policy != "fail" and (work.lives_on(step) or step.doubts > means(work, tool, "once").retries()):
-        ask_in_doubt(work.run, work.call, step)  # no check and no policy can tell, or it would go on for ever
-    elif policy == "verify" and tool.can_verify:
-        await verify(work, step)
-    elif policy == "retry":
-        await attempt(work, step, await work.arguments_of(step))
     elif policy == "fail":
         fail(work, step, Failure(category="unknown", message=doubtful(step), happened="unknown"))
+    elif policy == "retry" and not why_not_again(work, step):
+        await attempt(work, step, await work.arguments_of(step))
     else:
-        ask_in_doubt(work.run, work.call, step)
+        bound = why_not_again(work, step) if policy == "retry" else ""
+        ask_in_doubt(work.run, work.call, step, can_verify=tool.can_verify, bound=bound)
+
+
+def _may_tell_more(work: Work, step: Step, asked: Asked) -> bool:
+    """Whether the tool's check failed in another process, or before a restart: this one may have other code."""
+    return bool(asked.request.check_failed) and not asked.answered and work.verified_attempt != step.attempt
 
 
 _Move = Callable[[Work, Step | None], Awaitable[None]]

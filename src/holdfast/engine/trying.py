@@ -171,6 +171,7 @@ def _completed(  # noqa: PLR0917, PLR0913 -- made for every attempt: each keywor
         tool=tool.name if fallback else "",
         spent_micros=bill(tool, tried),
         used=tried.used,
+        warning=tried.warning,
     )
     if not fallback and cache_s(work) and (tried.may_be_cached or work.call.policy.cache_s):  # the step's word wins
         run.append(completed, cached=to_cache(work, output))
@@ -196,7 +197,7 @@ def _answered_late(work: Work, output: bytes, tried: Call, spent_micros: int | N
     run.append(
         ev.StepCompleted(
             at=run.now_us(), path=work.call.path, attempt=tried.attempt, output=run.keep(output),
-            spent_micros=spent_micros, used=tried.used,
+            spent_micros=spent_micros, used=tried.used, warning=tried.warning,
         )
     )  # fmt: skip
 

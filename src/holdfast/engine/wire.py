@@ -247,6 +247,7 @@ def wire_step(step: Step) -> dict[str, object]:
         "by": step.by or None,
         "diverged": step.diverged,
         "used": plain(step.used),
+        "warning": step.warning or None,
         "percent": round(100.0 * min(1.0, step.ended / step.total), 1) if step.total else None,
     }
 

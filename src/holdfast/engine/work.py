@@ -39,7 +39,7 @@ def notes_for(tool: Tool[..., Any], step: Step) -> ev.MaybeRaw:
 class Work:
     """`task` is the one that the program asked from."""
 
-    __slots__ = ("asked", "call", "digest", "run", "task")
+    __slots__ = ("asked", "call", "digest", "run", "task", "verified_attempt")
 
     def __init__(self, run: Driver, call: StepCall, digest: str, asked: bytes, task: asyncio.Task[Any]) -> None:
         self.run = run
@@ -47,6 +47,7 @@ class Work:
         self.digest = digest
         self.asked = asked
         self.task = task
+        self.verified_attempt = 0  # the one that the tool's own check was asked about last, by this very process
 
     @property
     def is_fresh(self) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.core.errors import SettingsInvalid, Trouble
 from holdfast.core.resources import DEFAULTS, Resources
 from holdfast.core.suggest import did_you_mean
+from holdfast.tools.secrets import Vault
 from holdfast.tools.tool import Tool
 from holdfast.tools.wording import Mistake, explained
 
@@ -34,6 +35,7 @@ class Place(NamedTuple):
     store: str = MEMORY
     settings: str = ""
     resources: Resources = DEFAULTS
+    secrets: Vault = Vault()  # those that a table of the settings may refer to
 
 
 HERE = Place()

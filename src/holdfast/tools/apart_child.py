@@ -30,6 +30,7 @@ from holdfast.tools.bugs import place_of_bug, trace_of
 from holdfast.tools.call import Call, running_call
 from holdfast.tools.forked import deaf_when_copied
 from holdfast.tools.home import Home
+from holdfast.tools.hooks import OutputLost
 from holdfast.tools.listening import listening
 from holdfast.tools.pace import Gate, Turn, Turns
 from holdfast.tools.tool import Tool, tool
@@ -140,7 +141,7 @@ def answer(engine: socket.socket, words: IO[bytes], way: dict[str, Any]) -> int:
         call = CallApart(line, order["call"])
         with listening():
             value = _called(found, found.signature.validate(order["arguments"]), call)
-        output = values.encode(value, f"the output of {found.name}")
+        output = _encoded(value, found)
     except asyncio.CancelledError:
         if _was_told_to_end:
             return CUT
@@ -153,6 +154,13 @@ def answer(engine: socket.socket, words: IO[bytes], way: dict[str, Any]) -> int:
     else:
         line.tell(do="returned", output=msgspec.Raw(output))
     return 0
+
+
+def _encoded(value: Any, found: Tool[..., Any]) -> bytes:
+    try:
+        return values.encode(value, f"the output of {found.name}")
+    except values.NotJson as error:
+        raise OutputLost(str(error)) from error
 
 
 _was_told_to_end: list[bool] = []

@@ -9,7 +9,10 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+import msgspec
+
 from holdfast.core.errors import HoldfastError, RaisedApart, ToolError
+from holdfast.core.failure import Failure, describe
 
 FRAMES_MAX = 20  # the deepest
 TRACE_CHARS_MAX = 16_000
@@ -21,6 +24,13 @@ def place_of_bug(error: BaseException) -> str:
     if isinstance(error, RaisedApart):
         return error.failure.place
     return "" if isinstance(error, ToolError | HoldfastError) else place_in_their_code(error)
+
+
+def located(error: BaseException) -> tuple[Failure, str]:
+    """What a function raised in its own body, with its line and its trace, unless it was raised for people to read."""
+    failure = describe(error)
+    place = "" if isinstance(error, ToolError) else place_in_their_code(error)
+    return (msgspec.structs.replace(failure, place=place), trace_of(error)) if place else (failure, "")
 
 
 def place_in_their_code(error: BaseException) -> str:

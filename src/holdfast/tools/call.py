@@ -63,7 +63,7 @@ class Call:
     __slots__ = (
         "_host", "_in_line", "_loop", "apart", "attempt", "book", "door", "execution_id", "folder", "gate",
         "interpreters", "key", "may_be_cached", "notes", "path", "resources", "secrets", "signs", "spent_micros",
-        "started_as", "together", "turn", "used",
+        "started_as", "together", "turn", "used", "warning",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
@@ -90,6 +90,7 @@ class Call:
         self.resources = DEFAULTS  # what that process, or else the commands that the tool starts, may use
         self.together: Together | None = None  # what they may use along with all others of the execution
         self.used: Usage | None = None  # what they used so far, as far as it was measured
+        self.warning = ""  # what is wrong with the value it returned, which counts all the same
         self.turn: Turn | None = None  # that was taken for it before it began
         self.may_be_cached = True  # a tool says no to an answer that will not stay true as long as its others
         self.signs = 0  # of life it has given: words, progress, notes

@@ -33,9 +33,24 @@ HOOKS = ("validate", "judge", "estimate", "health", "verify", "reduce", "refresh
 
 
 class OutputInvalid(ToolError):
-    """The tool returned something else than it declares."""
+    """The tool returned something else than it declares. `output` is that value as JSON, if it can be kept."""
 
     category: Category = "logic"
+
+    def __init__(self, message: str = "", output: bytes | None = None, *, todo: str = "") -> None:
+        super().__init__(message, todo=todo)
+        self.output = output
+        self.has_returned = output is None
+
+
+class OutputLost(ToolError):
+    """The tool returned, and its answer cannot be kept."""
+
+    category: Category = "logic"
+    has_returned = True
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(f"it returned, but {why}")
 
 
 class Hooked:

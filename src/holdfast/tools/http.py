@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast.core.clients import wait_s
 from holdfast.core.errors import (
     InputInvalid,
     InvalidCall,
@@ -34,7 +35,7 @@ from holdfast.core.suggest import quoted
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.addresses import Reach, check_url
 from holdfast.tools.call import Call, HeldBack
-from holdfast.tools.http_body import TooLarge, is_number, read_body, text_of
+from holdfast.tools.http_body import TooLarge, read_body, text_of
 from holdfast.tools.http_client import REDIRECTS_MAX, WITHOUT_EFFECT, HttpClient, Trip
 from holdfast.tools.masks import masks
 from holdfast.tools.pace import Turns, parse_rate
@@ -278,20 +279,8 @@ def raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds, or the time of day by which to come back."""
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    if is_number(value.strip()):
-        return min(float(value), RETRY_AFTER_S_MAX)
-    from email.utils import parsedate_to_datetime
-
-    try:
-        moment = parsedate_to_datetime(value)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    after_s = wait_s(headers.get("retry-after", ""), datetime.now(UTC))
+    return None if after_s is None else min(after_s, RETRY_AFTER_S_MAX)
 
 
 def _host_of(arguments: Mapping[str, Any]) -> str:

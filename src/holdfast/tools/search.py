@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     InputInvalid,
     InvalidCall,
     Misconfigured,
+    NotPermitted,
     ResourceShort,
     SettingsInvalid,
     ToolError,
@@ -36,6 +37,7 @@ from holdfast.tools.masks import cover
 from holdfast.tools.pace import Pacer, parse_rate
 from holdfast.tools.search_index import FolderIndex
 from holdfast.tools.search_results import FILES, WEB, Result, cleaned, results_in
+from holdfast.tools.secrets import Referring, Vault
 from holdfast.tools.threads import pool
 from holdfast.tools.tool import Tool, tool
 
@@ -47,7 +49,8 @@ CONNECTIONS = 4
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`folder` for local, `url` for the others; `key` names the environment variable that holds the key."""
+    """`folder` for local, `url` for the others. `key` names the environment variable that holds the key, or refers to a
+    secret: `${{ secrets.NAME }}`."""
 
     kind: Literal["local", "searxng", "brave"]
     folder: str = ""
@@ -85,7 +88,9 @@ class Search(Adapter):
             self._cache_s = parse_duration(config.cache)
             self._client = HttpClient(Reach(config.allow, "tools.search.allow"), CONNECTIONS, None)
             self._grounds: Callable[[Path], Grounds] | None = None
-            self._places = [_Asked(one) for one in config.providers or (Provider(kind="local", folder="."),)]
+            self._places = [
+                _Asked(one, place.secrets) for one in config.providers or (Provider(kind="local", folder="."),)
+            ]
         except (InputInvalid, SettingsInvalid) as error:
             raise SettingsInvalid(f"tools.search: {error}") from None
 
@@ -115,7 +120,7 @@ class Search(Adapter):
             if not folder.is_dir():
                 raise Misconfigured(f"there is no folder {folder} to search")
             return
-        url, _, _ = place.request("anything", 1)  # which wants its key
+        url, _, _ = await place.request("anything", 1)  # which wants its key
         await self._client.check_reachable(url)
 
     async def close(self) -> None:
@@ -151,6 +156,11 @@ class Search(Adapter):
                     await call.take_turn(place.pacer)
                 if place.provider.kind == "local":
                     return await self._ask_index(place, query, limit, call)
+                try:
+                    return await self._ask_server(place, query, limit, call)
+                except NotPermitted:
+                    if not await place.has_another_key():
+                        raise
                 return await self._ask_server(place, query, limit, call)
         except (TimeoutError, StillRunning, NeverBegan) as error:
             task = asyncio.current_task()
@@ -166,7 +176,7 @@ class Search(Adapter):
         return list(await pool.run(lambda: index.search(query, limit)))
 
     async def _ask_server(self, place: _Asked, query: str, limit: int, call: Call) -> list[dict[str, Any]]:
-        url, params, headers = place.request(query, limit)
+        url, params, headers = await place.request(query, limit)
         trip = Trip()
         try:
             async with self._client.stream(call, "GET", url, trip=trip, params=params, headers=headers) as response:
@@ -207,8 +217,10 @@ def _judge(known: Mapping[str, Any], later: Collection[str]) -> None:
 class _Asked:
     """One provider of the settings, read and checked."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: Provider, secrets: Vault) -> None:
         self.provider = provider
+        self._own_key = Referring({"key": provider.key}, secrets)
+        self._key_used = ""
         self.name = f"{provider.kind} {provider.url or provider.folder}".strip()
         self.timeout_s = parse_duration(provider.timeout)
         if self.timeout_s == 0:
@@ -222,13 +234,25 @@ class _Asked:
         if provider.kind != "local" and not provider.url:
             raise SettingsInvalid(f"providers: a {provider.kind} provider needs its url")
 
-    def request(self, query: str, limit: int) -> tuple[str, dict[str, str], dict[str, str]]:
+    async def has_another_key(self) -> bool:
+        """After it was refused: whether where it comes from has another one by now."""
+        if not self._own_key.can_renew:
+            return False
+        refused = self._key_used
+        if await self._key() == refused:
+            self._own_key.forget()
+        return await self._key() != refused
+
+    async def request(self, query: str, limit: int) -> tuple[str, dict[str, str], dict[str, str]]:
         base = self.provider.url.rstrip("/")
         if self.provider.kind == "searxng":
             return f"{base}/search", {"q": query, "format": "json"}, {}
-        return f"{base}/web/search", {"q": query, "count": str(limit)}, {"X-Subscription-Token": self._key()}
+        return f"{base}/web/search", {"q": query, "count": str(limit)}, {"X-Subscription-Token": await self._key()}
 
-    def _key(self) -> str:
+    async def _key(self) -> str:
+        if self._own_key.names:
+            self._key_used = (await self._own_key.filled())["key"]
+            return self._key_used
         key = os.environ.get(self.provider.key, "") if self.provider.key else ""
         if not key:
             raise Misconfigured(

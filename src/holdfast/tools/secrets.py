@@ -16,9 +16,10 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from holdfast.core.errors import Misconfigured, ToolError, Trouble
-from holdfast.core.secrets import SECRET_BYTES_MAX, SECRET_CHARS_MIN, Source, not_declared
+from holdfast.core.secrets import SECRET_BYTES_MAX, SECRET_CHARS_MIN, Source, not_declared, put_in, typed_references
 from holdfast.tools.masks import masks
 from holdfast.tools.processes import spawn
 
@@ -66,6 +67,18 @@ class Vault:
             raise Misconfigured(str(too_short))
         masks.add(name, value)
         return value
+
+    def can_renew(self, names: Iterable[str]) -> bool:
+        """Whether another value may be had than the last one: a file's or a command's may, a variable stays."""
+        return any(name in self._sources and self._sources[name].kind != "env" for name in names)
+
+    def forget(self, names: Iterable[str], older_than_s: float = 0.0) -> None:
+        """Drop what commands said, so that they are asked again; not what was asked for later than so long ago, which
+        another step may have done after the same refusal."""
+        for name in names:
+            until, _ = self._said.get(name, (0.0, ""))
+            if until - COMMAND_KEPT_S <= time.monotonic() - older_than_s:
+                self._said.pop(name, None)
 
     def cover(self) -> None:
         """Mask what can be read at once, before anybody has asked for it: a tool may come upon it in its own way.
@@ -183,6 +196,32 @@ class Vault:
                 + (f": {text}" if text else "")
             )
         return _text(name, body)
+
+
+class Referring:
+    """Texts of the settings in which secrets are referred to, as in a plan: `${{ secrets.NAME }}`."""
+
+    def __init__(self, texts: Mapping[str, str], vault: Vault) -> None:
+        """Raises InputInvalid if there is any other expression in them."""
+        marked, names = typed_references(dict(texts))
+        self._texts = cast("dict[str, str]", marked)
+        self._vault = vault
+        self.names = frozenset(names)
+
+    @property
+    def can_renew(self) -> bool:
+        return self._vault.can_renew(self.names)
+
+    def missing(self) -> Trouble | None:
+        """What keeps them from being had, as far as that can be seen without asking a command."""
+        return next((said for name in sorted(self.names) if (said := self._vault.missing(name))), None)
+
+    async def filled(self) -> dict[str, str]:
+        """The texts with their secrets. Raises Misconfigured."""
+        return cast("dict[str, str]", put_in(self._texts, await self._vault.fetch(sorted(self.names))))
+
+    def forget(self) -> None:
+        self._vault.forget(self.names)
 
 
 async def _bounded(stream: asyncio.StreamReader) -> bytes:

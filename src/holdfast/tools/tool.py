@@ -147,6 +147,7 @@ class Tool(Hooked, Generic[P, R]):
         except msgspec.ValidationError as error:
             raise OutputInvalid(
                 f"{self.name} returned something else than it declares: {error}",
+                encoded,
                 todo="correct the tool or its annotation",
             ) from None
         return encoded

@@ -154,6 +154,14 @@ def _check(name: str, options: FakeOptions) -> None:
             )
 
 
+class FakeInvalid(OutputInvalid):
+    """The fake returned something else than its tool declares; nothing has happened anywhere."""
+
+    def __init__(self, message: str = "", *, todo: str = "") -> None:
+        super().__init__(message, todo=todo)
+        self.has_returned = False
+
+
 class FakeStandIn(StandIn):
     """A wrong answer is the fake's mistake, not the tool's."""
 
@@ -162,7 +170,7 @@ class FakeStandIn(StandIn):
             return self._tool.output(value)
         except OutputInvalid as error:
             todo = "that came from your fake: correct its returns= or does="
-            raise OutputInvalid(error.what, todo=todo) from None
+            raise FakeInvalid(error.what, todo=todo) from None
 
 
 def _defaults(does: Callable[..., Any], shaped: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:

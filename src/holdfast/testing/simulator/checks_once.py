@@ -66,6 +66,35 @@ def what_is_unknown_is_in_doubt(case: Case) -> Iterator[str]:
                 yield f"{execution_id} {path}: nobody knows what attempt {call.attempt} did; {what}"
 
 
+def a_person_is_asked_after_the_check(case: Case) -> Iterator[str]:
+    """Whoever asks a person about a doubt has asked the tool's own check first, was not told that it happened, and says
+    so if the check failed.
+    """
+    for story in case.told.stories.values():
+        for fact, event in story.events(ev.RequestOpened):
+            request = event.request
+            if request.kind != "doubt" or request.tool != "pay_checked" or fact.seq <= story.born:
+                continue
+            verdict = _verdict_before(case, story, fact, request.path)
+            if verdict in ("", "Happened") or (verdict == "raised") != bool(request.check_failed):
+                said = f"says {request.check_failed!r} of its check, which said {verdict or 'nothing'}"
+                yield f"{story.id} {request.path}: event {fact.seq} asks a person, and {said}"
+
+
+def _verdict_before(case: Case, story: Story, asked: Fact, path: str) -> str:
+    """What the check said last about the attempt that is in doubt, to the process that asks."""
+    starts = [
+        event.attempt for fact, event in story.events(ev.StepStarted) if event.path == path and fact.seq < asked.seq
+    ]
+    told = [
+        str(line.output)
+        for line in case.told.calls.get((story.id, path), [])
+        if (line.phase, line.process, line.attempt) == ("verified", asked.process, starts[-1])
+        and line.at_us <= asked.at_us
+    ]
+    return told[-1] if told else ""
+
+
 def _tries(case: Case, story: Story, path: str) -> list[Called]:
     """The calls of a step, after those of the execution that this one was made from, unless a person wants it anew."""
     own = [call for call in case.told.calls.get((story.id, path), []) if call.phase == "called"]
@@ -139,4 +168,5 @@ CHECKS: tuple[Check, ...] = (
     a_once_step_runs_again_only_when_allowed,
     no_effect_happens_more_often_than_allowed,
     what_is_unknown_is_in_doubt,
+    a_person_is_asked_after_the_check,
 )

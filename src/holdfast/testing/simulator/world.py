@@ -137,7 +137,11 @@ class Toolbox:
         verdict = self._world.truth(call.key)
         if Random(f"{call.key}/{call.attempt}").random() < 0.2 and not self._world.is_peaceful:
             verdict = Unknown()
-        Desk(self, "pay_checked", "once", call, value).note("verified", type(verdict).__name__)
+        desk = Desk(self, "pay_checked", "once", call, value)
+        if Random(f"{call.key}/{call.attempt}/{self._world.now_us()}").random() < 0.2 and not self._world.is_peaceful:
+            desk.note("verified", "raised")
+            raise RuntimeError("the books are closed")
+        desk.note("verified", type(verdict).__name__)
         return verdict
 
     def fate(self, tool: str, call: Call) -> Fate:

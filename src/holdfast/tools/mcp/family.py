@@ -30,17 +30,19 @@ from holdfast.tools.adapter import MEMORY, Adapter, HealthCheck, Place
 from holdfast.tools.call import Call
 from holdfast.tools.masks import cover, cover_literal
 from holdfast.tools.mcp.catalogue import Catalogue, Described, Offer
-from holdfast.tools.mcp.results import Answer
+from holdfast.tools.mcp.results import Answer, Misfit
 from holdfast.tools.mcp.schema import EXTRA_NEEDED, SchemaSignature
 from holdfast.tools.mcp.server import Reached, Server
 from holdfast.tools.mcp.tool import McpTool, refuse_if_stricter
 from holdfast.tools.mcp.wire import minimal_environment
 from holdfast.tools.options import Options
+from holdfast.tools.secrets import Referring, Vault
 from holdfast.tools.tool import Tool
 from holdfast.tools.wording import Mistake
 
 SERVERS_MAX = 50
 FROM_HERE = "env:"
+REFERS = "${{"
 HELD = ("memory", "processes", "open_files")  # limits of a server
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}", re.ASCII)
 # Names of families that come with Holdfast, or will: a server of that name could pass for one of them.
@@ -51,7 +53,8 @@ log = logging.getLogger("holdfast")
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`command` or `url`. Values of `env` and `headers` may be `env:NAME`, a variable of the environment here."""
+    """`command` or `url`. Values of `env` and `headers` may be `env:NAME`, a variable of the environment here, or
+    refer to a secret: `Bearer ${{ secrets.NAME }}`."""
 
     command: tuple[str, ...] = ()
     url: str = ""
@@ -154,6 +157,7 @@ class Source:
         self._place = place
         self._timeout_s, self._start_timeout_s = _checked(name, config)
         self._resources = _resources(name, config, place.resources)
+        self._referring = _referring(name, config, place.secrets)
         folder = None if place.store == MEMORY else place.data / "mcp"
         key = [config.command, config.url, config.env, config.headers, config.cwd]
         self._catalogue = Catalogue(folder, name, key)
@@ -169,7 +173,7 @@ class Source:
     def server(self) -> Server:
         """Made on the loop it will live on."""
         if self._server is None:
-            self._server = Server(self.name, self._reached, self._told)
+            self._server = Server(self.name, self._reached_now, self._told)
         return self._server
 
     async def check(self) -> None:
@@ -184,6 +188,8 @@ class Source:
         tool = self._tools.get(described.name)
         if tool is None:
             tool = self._tools[described.name] = McpTool(self, described, self._options(described))
+            if self._referring.can_renew:
+                tool.refresh(self._refresh)
         tool.renew(described, self._effect(described))
         return tool
 
@@ -206,8 +212,10 @@ class Source:
         """What keeps it from being reached, as far as that can be seen without trying."""
         if importlib.util.find_spec("mcp") is None:
             return EXTRA_NEEDED
+        if missing := self._referring.missing():
+            return missing
         try:
-            reached = self._reached()
+            reached = self._reached({})
         except Misconfigured as error:
             return Trouble.of(error)
         if not reached.command:
@@ -231,7 +239,7 @@ class Source:
         offered = self._offer is None or any(one.name == own for one in self._offer.tools)
         return "" if offered else f"the MCP server {self.name} does not offer it"
 
-    async def call(self, tool: Described, arguments: Mapping[str, Any], call: Call, owner: str) -> Answer:
+    async def call(self, tool: Described, arguments: Mapping[str, Any], call: Call, owner: str) -> Answer | Misfit:
         def accept(live: Described) -> None:
             refuse_if_stricter(self._effect(live), call.started_as, owner)
 
@@ -250,11 +258,24 @@ class Source:
         self._catalogue.write(offer)
         self.known()
 
-    def _reached(self) -> Reached:
+    async def _refresh(self, call: Call, arguments: Mapping[str, Any]) -> None:
+        """After a refusal: the next attempt fetches the secrets anew, and hands them to a connection of its own."""
+        self._referring.forget()
+        if self._server is not None:
+            self._server.retire()
+
+    async def _reached_now(self) -> Reached:
+        return self._reached(await self._referring.filled())
+
+    def _reached(self, filled: Mapping[str, str]) -> Reached:
+        """`filled` are the values that refer to secrets, by their places."""
         config, where = self._config, f"tools.mcp.servers.{self.name}"
         named = config.env if isinstance(config.env, dict) else {name: FROM_HERE + name for name in config.env}
-        env = {name: _value(name, value, f"{where}.env") for name, value in named.items()}
-        headers = {name: _value(name, value, f"{where}.headers") for name, value in config.headers.items()}
+        env = {name: filled.get(f"env.{name}") or _value(name, value, f"{where}.env") for name, value in named.items()}
+        headers = {
+            name: filled.get(f"headers.{name}") or _value(name, value, f"{where}.headers")
+            for name, value in config.headers.items()
+        }
         for name, value in headers.items():
             if not value.isascii():  # told here, and not by somebody who would show the character
                 raise Misconfigured(
@@ -306,7 +327,20 @@ def _fits(tool: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
+def _referring(name: str, config: ServerConfig, secrets: Vault) -> Referring:
+    """The values that refer to secrets."""
+    env = config.env if isinstance(config.env, dict) else {}
+    placed = {"env": env, "headers": config.headers}
+    texts = {f"{part}.{key}": text for part, values in placed.items() for key, text in values.items() if REFERS in text}
+    try:
+        return Referring(texts, secrets)
+    except InputInvalid as error:
+        raise SettingsInvalid(f"tools.mcp.servers.{name}: {error}") from None
+
+
 def _value(name: str, value: str, where: str) -> str:
+    if REFERS in value:
+        return value
     if not value.startswith(FROM_HERE):
         cover_literal(name, value)
         return value

@@ -14,14 +14,15 @@
 | other HTTP failures: 5xx | transient | unknown |
 | the connection ended, the server crashed | transient | unknown |
 | any other error of the protocol, also -32000 | tool | known |
-| an answer that is no result, or breaks its own schema | logic | known |
+| an answer that is no result | logic | unknown |
+| an answer that breaks its own schema | logic, with the answer: one of a tool that acts is kept | unknown |
 """
 
 # sentences of others: the MCP SDK
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, RateLimited, ToolError, Transient
 from holdfast.tools.hooks import OutputInvalid
@@ -51,25 +52,31 @@ class Answer(TypedDict):
     parts: list[Part]
 
 
-def answer_of(result: Any, checker: Checker | None, owner: str) -> Answer:
+class Misfit(NamedTuple):
+    """An answer that breaks its own schema: the server has acted all the same."""
+
+    answer: Answer
+    why: str
+
+
+def answer_of(result: Any, checker: Checker | None, owner: str) -> Answer | Misfit:
     """A result as a value; one that the server calls an error is raised as one."""
     parts = [_part(block) for block in result.content[:PARTS_MAX]]
     text = "\n".join(part.get("text", "") for part in parts if part.get("type") == "text")
     if result.is_error:
         raise ToolError(f"{owner}: {masks.beginning(text, ERROR_CHARS_MAX) or 'it failed without saying why'}")
-    if checker is not None:
-        _check(result, checker, owner)
     others = [part for part in parts if part.get("type") != "text"]
-    return {"text": text, "data": result.structured_content, "parts": others}
+    answer: Answer = {"text": text, "data": result.structured_content, "parts": others}
+    why = _misfit(result, checker) if checker is not None else ""
+    return Misfit(answer, f"{owner}: {why}") if why else answer
 
 
-def _check(result: Any, checker: Checker, owner: str) -> None:
+def _misfit(result: Any, checker: Checker) -> str:
     if result.structured_content is None:
-        raise OutputInvalid(f"{owner}: its server promises structured data and sent none; tell its author")
-    mistakes = checker.mistakes(result.structured_content, "data")
-    if mistakes:
-        place, said = mistakes[0]
-        raise OutputInvalid(f"{owner}: its server sent something else than it promises: {place}: {said}")
+        return "its server promises structured data and sent none; tell its author"
+    for place, said in checker.mistakes(result.structured_content, "data"):
+        return f"its server sent something else than it promises: {place}: {said}"
+    return ""
 
 
 def _part(block: Any) -> Part:

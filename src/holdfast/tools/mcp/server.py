@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import logging
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from holdfast.tools.hooks import OutputInvalid
 from holdfast.tools.masks import masks
 from holdfast.tools.mcp import wire
 from holdfast.tools.mcp.catalogue import TOOLS_MAX, Described, Offer, read_offer
-from holdfast.tools.mcp.results import Answer, answer_of, explained
+from holdfast.tools.mcp.results import Answer, Misfit, answer_of, explained
 from holdfast.tools.mcp.schema import EXTRA_NEEDED, Checker
 from holdfast.tools.processes import Lasting, spawn
 
@@ -68,7 +68,7 @@ class Link:
 class Server:
     """`reached` is asked before each start: what it needs of the environment may be there by then."""
 
-    def __init__(self, name: str, reached: Callable[[], Reached], told: Callable[[Offer], None]) -> None:
+    def __init__(self, name: str, reached: Callable[[], Awaitable[Reached]], told: Callable[[Offer], None]) -> None:
         self.name = name
         self._reached = reached
         self._told = told
@@ -106,7 +106,7 @@ class Server:
         call: Call,
         owner: str,
         accept: Callable[[Described], None],
-    ) -> Answer:
+    ) -> Answer | Misfit:
         """`accept` sees the tool as the server describes it now, and may refuse to call it as that."""
         link = await self._linked()
         now = next((one for one in link.offer.tools if one.name == tool.name), None)
@@ -175,6 +175,14 @@ class Server:
         if self._link is link:
             self._link = None
 
+    def retire(self) -> None:
+        """Whatever begins from now on begins with another connection."""
+        link = self._link
+        if link is not None:
+            self._retire(link)
+            if not link.users:
+                link.lost.set()
+
     async def _lost(self, link: Link, owner: str) -> ToolError:
         """Nobody knows how far it came. The reason may only just be on its way."""
         if link.task is not None:
@@ -219,7 +227,7 @@ class Server:
         await asyncio.sleep(max(0.0, left_s))
 
     async def _start(self, link: Link) -> None:
-        reached = self._reached()
+        reached = await self._reached()
         link.is_of_one_stream = not reached.url
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # A context of its own: what the SDK says for years must not be taken for words of the step that came first.

@@ -8,12 +8,14 @@ from typing import Any, Protocol, cast
 from holdfast.core.errors import Misconfigured
 from holdfast.core.policy import Effect
 from holdfast.tools.call import Call
+from holdfast.tools.hooks import OutputInvalid
 from holdfast.tools.mcp.catalogue import Described
-from holdfast.tools.mcp.results import Answer
+from holdfast.tools.mcp.results import Answer, Misfit
 from holdfast.tools.mcp.schema import SchemaSignature
 from holdfast.tools.options import Options
 from holdfast.tools.signature import Signature
 from holdfast.tools.tool import Tool
+from holdfast.tools.values import encode
 
 CALL = "_holdfast_call"  # an argument that no server will ask for
 STRICTER: tuple[Effect, ...] = ("read", "idempotent", "once")  # each than the one before it
@@ -22,7 +24,7 @@ STRICTER: tuple[Effect, ...] = ("read", "idempotent", "once")  # each than the o
 class Source(Protocol):
     name: str
 
-    async def call(self, tool: Described, arguments: Mapping[str, Any], call: Call, owner: str) -> Answer: ...
+    async def call(self, tool: Described, arguments: Mapping[str, Any], call: Call, owner: str) -> Answer | Misfit: ...
 
 
 class McpTool(Tool[..., Any]):
@@ -32,7 +34,7 @@ class McpTool(Tool[..., Any]):
         self._described = described
         owner = options.name
 
-        async def ask(**given: Any) -> Answer:
+        async def ask(**given: Any) -> Answer | Misfit:
             call = cast("Call", given.pop(CALL))
             return await source.call(self._described, given, call, owner)
 
@@ -46,6 +48,11 @@ class McpTool(Tool[..., Any]):
         if known is None:
             known = self._signature = SchemaSignature(self._described.input_schema, self.name, CALL)
         return known
+
+    def output(self, value: Any) -> bytes:
+        if isinstance(value, Misfit):
+            raise OutputInvalid(value.why, encode(value.answer, f"the output of {self.name}"))
+        return super().output(value)
 
     def renew(self, described: Described, effect: Effect) -> None:
         """The server says something else of it now."""
