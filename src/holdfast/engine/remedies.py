@@ -8,11 +8,13 @@ from holdfast.core.failure import Failure, FallBack
 from holdfast.engine.attempt import verified
 from holdfast.engine.budgeting import refused_money
 from holdfast.engine.failing import fail
+from holdfast.engine.kept import is_of_another_input
 from holdfast.engine.reckoning import doubtful, edited, retrying
 from holdfast.engine.requests import ask_in_doubt
 from holdfast.engine.trying import attempt
 from holdfast.engine.work import Work
 from holdfast.tools.call import DidNotHappen
+from holdfast.tools.masks import masks
 
 
 async def verify(work: Work, step: Step) -> None:
@@ -21,10 +23,13 @@ async def verify(work: Work, step: Step) -> None:
     match await verified(work.run, work.tool_of(step), arguments, work.as_call(step)):
         case bytes() as output:
             _complete(work, step, output, verified=True)
+        case DidNotHappen() if is_of_another_input(work, step):
+            _begin_anew(work, step)
         case DidNotHappen():
             await attempt(work, step, arguments)
         case _:
-            ask_in_doubt(work.run, work.call, step)
+            another = masks.json(work.asked) if is_of_another_input(work, step) else b""
+            ask_in_doubt(work.run, work.call, step, another)
 
 
 async def remedy(work: Work, step: Step) -> None:
@@ -35,6 +40,8 @@ async def remedy(work: Work, step: Step) -> None:
     match asked.remedy:
         case "done":
             _complete(work, step, data if data is not None else b"null", asked.by)
+        case "again" if is_of_another_input(work, step):
+            _begin_anew(work, step, asked.by)
         case "again":
             await attempt(work, step, edited(await work.arguments_of(step), data))
         case "raised":
@@ -52,11 +59,22 @@ async def remedy(work: Work, step: Step) -> None:
             fail(work, step, failure, by=asked.by)
 
 
-def _complete(work: Work, step: Step, output: bytes, by: str = "", verified: bool = False) -> None:
+def _begin_anew(work: Work, step: Step, by: str = "") -> None:
+    """What was in doubt had another input: what is done now is another effect, with another key."""
     run = work.run
+    run.append(ev.StepDiscarded(at=run.now_us(), path=step.path, why="its input is another one now", by=by))
+
+
+def _complete(work: Work, step: Step, output: bytes, by: str = "", verified: bool = False) -> None:
+    run, at = work.run, work.run.now_us()
+    kept: list[ev.Event] = []
+    if not verified and is_of_another_input(work, step):  # whoever said so has seen both inputs
+        recorded, attempted = step.digest, work.digest
+        kept = [ev.StepDiverged(at=at, path=step.path, recorded=recorded, attempted=attempted, kept=True, by=by)]
     run.append(
         ev.StepCompleted(
-            at=run.now_us(), path=step.path, attempt=step.attempt, output=run.keep(output),
-            started_at=step.started_at, by=by, verified=verified,
-        )
+            at=at, path=step.path, attempt=step.attempt, output=run.keep(output), started_at=step.started_at, by=by,
+            verified=verified,
+        ),
+        *kept,
     )  # fmt: skip

@@ -85,16 +85,19 @@ def ask_for_correction(
     )
 
 
-def ask_in_doubt(run: Driver, call: StepCall, step: Step) -> None:
+def ask_in_doubt(run: Driver, call: StepCall, step: Step, now: bytes = b"") -> None:
+    """`now` is what it would be called with, if that is another input than the one in doubt."""
     at = run.now_us()
+    changed = "\nit is to be called with another input now, and again does that" if now else ""
     remedies = ("done", "again", "skip", *_fallback(call, step), "fail")
     request = ev.Request(
         id=f"{step.path}#{run.state.seq + 1}",
         kind="doubt",
         path=call.path,
-        message=f"{step.tool} may or may not have happened: {step.reason}{_noted(step)}",
+        message=f"{step.tool} may or may not have happened: {step.reason}{_noted(step)}{changed}",
         tool=step.tool,
-        arguments=step.arguments or Raw(b"null"),
+        arguments=run.keep(now) if now else step.arguments or Raw(b"null"),
+        recorded=step.arguments or Raw(b"null") if now else Raw(b"null"),
         remedies=remedies,
         failure=call.stakes.described(
             Failure(
@@ -131,7 +134,7 @@ def ask_question(
     run.append(waiting, ev.RequestOpened(at=at, request=request))
 
 
-def ask_alone(run: Driver, path: str, approval: Approval, title: str) -> None:
+def ask_alone(run: Driver, path: str, approval: Approval, message: str, digest: str) -> None:
     """An approval step: nothing but a person's yes or no."""
     at = run.now_us()
     due_at = at + int(approval.expires_s * 1e6)
@@ -139,11 +142,13 @@ def ask_alone(run: Driver, path: str, approval: Approval, title: str) -> None:
         id=request_id(run, path),
         kind="approval",
         path=path,
-        message=approval.message or title or f"go on after {path}?",
+        message=message,
         remedies=("approve", "deny"),
         expires_at=due_at,
     )
-    waiting = ev.StepWaiting(at=at, path=path, reason="approval", tool="approval", kind="approval", due_at=due_at)
+    waiting = ev.StepWaiting(
+        at=at, path=path, reason="approval", tool="approval", kind="approval", due_at=due_at, digest=digest
+    )
     run.append(waiting, ev.ApprovalRequested(at=at, request=request))
 
 

@@ -173,7 +173,7 @@ class Run:
 
     async def _check_output(self, step: str, output: Any) -> None:
         request = await self._request(step)
-        if request is not None:
+        if request is not None and not request.keeps:
             _object(output_objection(self._engine.known_tool(request.tool), encode(output, "the output")))
 
     async def _request(self, step: str) -> Request | None:

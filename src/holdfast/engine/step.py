@@ -25,6 +25,7 @@ from holdfast.engine.attempt import reduced, refresh
 from holdfast.engine.failing import fail, give_up_after_losses, means
 from holdfast.engine.gates import cache_s, is_answered_from_cache, wants_approval, wants_approval_of_fallback
 from holdfast.engine.hiding import hidden
+from holdfast.engine.kept import is_of_another_input, settle_call
 from holdfast.engine.program import Outcome, StepCall
 from holdfast.engine.reckoning import doubtful, edited, losses
 from holdfast.engine.remedies import remedy, verify
@@ -46,7 +47,9 @@ async def perform(run: Driver, call: StepCall) -> Outcome:
     step = steps.get(call.path)
     asked = encode(call.arguments, call.path)
     digest = input_digest(call.tool.name, asked)
-    if step is not None and (step.digest != digest if step.digest else step.kind != call.kind):
+    if step is not None and step.kept:
+        step = await settle_call(run, call, digest, asked)
+    elif step is not None and (step.digest != digest if step.digest else step.kind != call.kind):
         await _diverged(run, call, step, digest, asked)
     if call.kind == "tool" and (masks.active if step is None else step.status not in STEP_ENDS):
         call, asked = await hidden(run, call, asked, step)
@@ -63,6 +66,8 @@ async def perform(run: Driver, call: StepCall) -> Outcome:
         finally:
             run.idle(task, before)
         step = steps.get(call.path)
+        if step is not None and step.kept:  # a doubt that turned out to have happened, with the input it had then
+            step = await settle_call(run, call, digest, asked)
     return await outcome_of(run, step)
 
 
@@ -134,19 +139,20 @@ async def _settle_doubt(work: Work, step: Step | None) -> None:
     assert step is not None
     tool = work.tool_of(step)
     policy = work.call.policy.in_doubt or tool.in_doubt
+    is_another = is_of_another_input(work, step)
     if step.request_id:
         await waiting.answer(work.run, step)
         await remedy(work, step)
     elif policy != "fail" and (work.lives_on(step) or step.doubts > means(work, tool, "once").retries()):
         ask_in_doubt(work.run, work.call, step)  # no check and no policy can tell, or it would go on for ever
-    elif policy == "verify" and tool.can_verify:
+    elif policy == "verify" and tool.can_verify and tool.name == step.tool:
         await verify(work, step)
-    elif policy == "retry":
+    elif policy == "retry" and not is_another:
         await attempt(work, step, await work.arguments_of(step))
     elif policy == "fail":
         fail(work, step, Failure(category="unknown", message=doubtful(step), happened="unknown"))
     else:
-        ask_in_doubt(work.run, work.call, step)
+        ask_in_doubt(work.run, work.call, step, masks.json(work.asked) if is_another else b"")
 
 
 _Move = Callable[[Work, Step | None], Awaitable[None]]
