@@ -40,7 +40,8 @@ def kept_events(
     """The copies, as events of the new execution. `endings` are the ending steps of the program it is to have."""
     source = _Source(events, execution_id)
     anew = _anew(source, at_step) if at_step else set[str]()
-    never = set[str]()
+    own_endings = endings_of(source.state.facts().program)
+    never = {path for path in source.paths() if _top(path) in own_endings or _top(path) in endings}
     undone, unsure = _undone(source)
     doubts = _doubts(source, anew | never | undone, unsure - anew - never, now_us)
     kept = source.completed.keys() - anew - never - undone - unsure - source.containers
