@@ -168,7 +168,7 @@ def _carried(source: _Source, path: str, now_us: int, *, is_fresh: bool) -> ev.S
         )  # fmt: skip
     if step is not None and step.attempt and step.kind in _ATTEMPTS and step.status != "completed":
         return ev.StepCarried(
-            at=now_us, path=path, tool=step.noted_by or step.tool, digest=step.digest, call_key="" if is_fresh or not step.notes else source.key_of(step),
+            at=now_us, path=path, tool=step.noted_by or step.tool, digest=step.digest, call_key=source.key_of(step),
             notes=msgspec.UNSET if is_fresh else step.notes,
         )  # fmt: skip
     if is_fresh:
