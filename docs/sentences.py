@@ -117,7 +117,6 @@ FIELDS = {
     "fallback_digest": "of a fallback with an input of its own: of that input",
     "undoes": "the steps that a retry runs again once this one has completed",
     "kept": "a person keeps the outcome of another execution for this input",
-    "recorded": "the input recorded before; of a request, that of the outcome that was kept",
     "keeps": "with `done` the step keeps the outcome it has",
     "call_key": "of a copy: the idempotency key of its calls in the execution that this one was made from",
     "call_id": "the idempotency key of the call",

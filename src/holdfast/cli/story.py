@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.cli.answers import fields_of, prompt_of
 from holdfast.cli.text import count, distance, duration, one_line, tame, usd, value
-from holdfast.core.cards import CATEGORY_WORDS, HAPPENED_WORDS, choices_after, choices_of
+from holdfast.core.cards import CATEGORY_WORDS, HAPPENED_WORDS, KEPT_WORDS, REMEDY_WORDS, choices_after, choices_of
 from holdfast.core.commands import REASON_WORDS
 
 Wired = Mapping[str, Any]
@@ -152,6 +152,7 @@ def commands_for(request: Wired, execution_id: str) -> list[tuple[str, str]]:
         fields=tuple(fields),
         limit=failure.get("limit", ""),
         wants_output=bool(request.get("wants_output")),
+        words=REMEDY_WORDS | KEPT_WORDS if request.get("keeps") else REMEDY_WORDS,
     )
     return [(choice.command, choice.meaning) for choice in choices]
 

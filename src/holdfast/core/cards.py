@@ -120,7 +120,7 @@ def _fields_of(request: Request) -> tuple[str, ...]:
     return tuple((schema or {}).get("fields") or ())
 
 
-def choices_of(
+def choices_of(  # noqa: PLR0913 -- one parameter per fact
     kind: str,
     path: str,
     remedies: tuple[str, ...],

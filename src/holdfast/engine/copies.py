@@ -7,8 +7,8 @@
     undone since               nothing: a rollback, or a step that says `undoes`, took it back
     finally and on_failure     nothing but the key of what did not complete: they belong to one run
 
-From a step on (`at_step`), that step and whatever began after it is wanted anew. What was added to a plan belongs to the task,
-and an event that no step has taken is still there for the step that waits for it: both come along.
+From a step on (`at_step`), that step and whatever began after it is wanted anew. What was added to a plan comes along,
+and so do events that no step has taken.
 
 Copies stand in the order in which it all happened, so that a fork of a fork finds what was before a step.
 """
