@@ -216,3 +216,24 @@ def test_nothing_can_be_undone_if_nothing_is_kept(shop: Workshop) -> None:
         "nothing is kept to undo changes: tools.files.before_bytes_max is 0"
         in shop.run("rollback", "@last", code=2).err
     )
+
+
+def test_a_retry_runs_again_what_a_rollback_took_back(changed: Workshop) -> None:
+    changed.run("rollback", "@last")
+    assert not (changed.folder / "out/new.txt").exists()
+    retried = changed.run("retry", "@last")
+    assert retried.code == 0, retried.err
+    assert (changed.folder / "out/new.txt").read_text() == "new"
+    assert (changed.folder / "notes.txt").read_text() == "one and one\n"
+    assert not (changed.folder / "old.txt").exists()
+    assert "kept from" in retried.out
+    assert "work: completed" not in retried.out  # which nothing took back
+
+
+def test_a_retry_runs_again_the_step_that_a_rollback_took_back_and_keeps_the_others(changed: Workshop) -> None:
+    changed.run("rollback", "@last", "edit")
+    events = changed.run("events", "@last").out
+    assert "edit: undone" in events
+    retried = changed.run("retry", "@last").out
+    assert "edit: completed" in retried
+    assert "make: completed" not in retried

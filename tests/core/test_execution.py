@@ -69,7 +69,7 @@ def test_the_long_history_folds_to_what_people_see() -> None:
     assert state.open_steps == set()
     assert state.requests == {}
     assert (state.sticky, state.accepted) == ({"files.write"}, ("tools changed",))
-    assert state.mailbox == {"high": [Received(28, Raw(b"4"))]}
+    assert state.mailbox == {"high": [Received(33, Raw(b"4"))]}
     assert (state.children["part"].status, state.children["part"].failure) == ("failed", BROKEN)
     assert [bytes(added) for added in state.extensions] == [b'[{"id":"mail"}]']
 

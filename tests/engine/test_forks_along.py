@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from engine.kit import Gate, Script, echo, engine_at, events, plan, result, seen, settled, step, step_of
 from holdfast.core import events as ev
-from holdfast.engine.forks import kept_events
+from holdfast.engine.copies import kept_events
 
 APPROVED = {"id": "ok", "approval": True}
 NO = holdfast.ToolError("no")
@@ -181,8 +181,8 @@ async def test_a_retry_has_its_copies_in_the_order_in_which_it_all_happened(tmp_
         again = await engine.retry(run.id)
         await result(again)
         copies = [(ev.name_of(event)[5:], getattr(event, "path", "")) for event in (await events(again))[1:7]]
-    begin, end = "started", "completed"
-    assert copies == [(begin, "m"), (begin, "m/a"), (end, "m/a"), (begin, "m/b"), (end, "m/b"), (end, "m")]
+    begin, end, anew = "started", "completed", "carried"
+    assert copies == [(anew, "m"), (begin, "m/a"), (end, "m/a"), (begin, "m/b"), (end, "m/b"), (anew, "c")]
 
 
 def test_in_a_fork_of_an_older_release_what_completed_before_a_step_is_found_behind_it() -> None:

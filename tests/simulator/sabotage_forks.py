@@ -5,23 +5,44 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from holdfast.core import events as ev
-from holdfast.engine import carrying, forks
+from holdfast.engine import carrying, copies, forks, kept
 from simulator.saboteur import Broken, broken, together
 
 
-def cut_at_the_step() -> Broken:
-    """What had begun before a step and ended after it began is taken for never ended."""
+def forget_the_order_of_copies() -> Broken:
+    """From a step on, only what began in the execution itself is looked at."""
 
-    def literally(numbered: list[tuple[int, ev.AnyEvent]], at_step: str) -> list[tuple[int, ev.AnyEvent]]:
-        cut = next(seq for seq, event in numbered if getattr(event, "path", "") == at_step)
-        return [(seq, event) for seq, event in numbered if seq < cut]
+    class Forgetful(copies._Source):
+        def __init__(self, events: Any, execution_id: str) -> None:
+            super().__init__(events, execution_id)
+            self.own = dict(self.first)
 
-    return patch.object(forks, "_before", literally)
+    return patch.object(copies, "_Source", Forgetful)
+
+
+def keep_endings() -> Broken:
+    return patch.object(copies, "endings_of", lambda _: frozenset())
+
+
+def keep_whatever_the_input() -> Broken:
+    return patch.object(kept.Asked, "differs", lambda *_: False)
+
+
+def forget_keys() -> Broken:
+    carried = copies._carried
+
+    def without(*arguments: Any, **more: Any) -> Any:
+        known = carried(*arguments, **more)
+        return known and msgspec.structs.replace(known, call_key="")
+
+    return patch.object(copies, "_carried", without)
 
 
 def leave_behind(kind: type[ev.Event]) -> Broken:
-    kept_events = forks.kept_events
+    kept_events = copies.kept_events
 
     def fewer(*arguments: Any) -> list[ev.Event]:
         return [event for event in kept_events(*arguments) if not isinstance(event, kind)]
@@ -30,7 +51,10 @@ def leave_behind(kind: type[ev.Event]) -> Broken:
 
 
 FORK_SABOTEURS = (
-    broken("forget what ended behind a step", cut_at_the_step, "what_completed_is_not_forgotten", 200),
+    broken("forget the order of copies", forget_the_order_of_copies, "what_completed_is_not_forgotten", 300),
+    broken("keep endings", keep_endings, "every_end_runs_its_steps", 100),
+    broken("keep whatever the input", keep_whatever_the_input, "what_is_kept_has_the_input_it_is_asked_for_with", 100),
+    broken("forget keys", forget_keys, "a_key_stays_until_its_step_completes", 100),
     broken(
         "leave added steps behind", lambda: leave_behind(ev.PlanExtended), "what_was_added_to_a_plan_is_not_lost", 60
     ),

@@ -16,7 +16,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.failure import RetryLater
 from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES
 from holdfast.core.schedule import Schedule
-from holdfast.engine import attempt, child_messages, gates, ownership, pulse, remedies, step, trying, waiting
+from holdfast.engine import attempt, child_messages, gates, ownership, pulse, remedies, requests, step, trying, waiting
 from holdfast.engine.voice import Voice
 from holdfast.programs.context import Context
 from holdfast.programs.plan import PlanProgram
@@ -50,7 +50,7 @@ def ask_no_check() -> Broken:
 
 def keep_quiet_about_checks() -> Broken:
     """A check that failed is as good as one that cannot tell."""
-    ask = remedies.ask_in_doubt
+    ask = requests.ask_in_doubt
     return patch.object(remedies, "ask_in_doubt", lambda *at, **said: ask(*at, **{**said, "check_failed": ""}))
 
 

@@ -1,6 +1,7 @@
 """`holdfast rollback`: take back what an execution, or one step of it, did to files; and what other tools can undo.
 
-The journal stays as it is: it says what happened, and undoing does not make that untrue. Refuses to work beside a
+The journal says what happened, and undoing does not make that untrue: it is told which steps were undone, so that a
+retry runs them again. Refuses to work beside a
 driver, which could change the same files at the same moment.
 """
 
@@ -70,7 +71,10 @@ def rollback(
             await _check_at_rest(engine, state)
             work = await _gather(engine, settings, state, step)
             why = ALREADY if work.files.was_undone else _why_nothing(state, step)
-            return await work.do(dry_run=dry_run, force=force), why
+            done = await work.do(dry_run=dry_run, force=force)
+            if not dry_run:
+                await _tell(engine, state, work.files.undone_keys(), _undone_by_hooks(done))
+            return done, why
 
     done, why = wait_for(work())
     if as_json:
@@ -81,6 +85,24 @@ def rollback(
             lines += [why] if why else [] if lines else ["nothing to undo"]
         print("\n".join(lines))
     return 1 if any(item["problem"] for item in done) and not dry_run else 0
+
+
+async def _tell(engine: Engine, state: Execution, keys: frozenset[str], paths: set[str]) -> None:
+    """A retry runs again what was undone; also what another rollback, which was killed, could not say any more."""
+    for step in state.steps.values():
+        if not step.undone and (step.path in paths or _key_of(state, step) in keys):
+            await engine.command(state.id, "undone", step=step.path)
+
+
+def _undone_by_hooks(done: list[dict[str, Any]]) -> set[str]:
+    return {item["step"] for item in done if item["action"] == "undo" and not item["problem"]}
+
+
+def _key_of(state: Execution, step: Step) -> str:
+    """The idempotency key of its calls, which may have come from another execution."""
+    from holdfast.core.execution import call_key
+
+    return step.call_key or call_key(state.id, step.path)
 
 
 async def _check_at_rest(engine: Engine, state: Execution) -> None:
@@ -149,7 +171,7 @@ async def _gather(engine: Engine, settings: Settings, state: Execution, step: st
     if not files.before.keeps:
         raise Refused("nothing is kept to undo changes: tools.files.before_bytes_max is 0")
     steps = _within(state, step)
-    keys = {f"{state.id}:{found.path}" for found in steps}
+    keys = {_key_of(state, found) for found in steps}
     calls = files.rollback(_call(state, "", settings), keys if step else None)
     others = [found for found in steps if found.attempt and found.tool and not found.tool.startswith(FAMILY)]
     return Work(calls, await _hooks(engine, settings, state, others), vault_of(settings))

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.cli.answers import fields_of, prompt_of
 from holdfast.cli.text import count, distance, duration, one_line, tame, usd, value
-from holdfast.core.cards import CATEGORY_WORDS, HAPPENED_WORDS, choices_after, choices_of
+from holdfast.core.cards import CATEGORY_WORDS, HAPPENED_WORDS, KEPT_WORDS, REMEDY_WORDS, choices_after, choices_of
 from holdfast.core.commands import REASON_WORDS
 
 Wired = Mapping[str, Any]
@@ -108,7 +108,10 @@ _LINES: dict[str, Callable[[Wired], str]] = {
     "step:in_doubt": lambda e: f"{e['path']}: in doubt: {e['why']}",
     "step:noted": lambda e: f"{e['path']}: noted {value(e['data'])}",
     "step:logged": lambda e: f"{e['path']}: said {count(e['lines'], 'line')}",
-    "step:diverged": lambda e: f"{e['path']}: the recorded outcome counts, though it would be called otherwise today",
+    "step:diverged": lambda e: f"{e['path']}: input changed since it was recorded; recorded outcome used{_by(e)}",
+    "step:carried": lambda e: f"{e['path']}: had begun before, begins again",
+    "step:discarded": lambda e: f"{e['path']}: kept outcome not used{_by(e)}: {e['why']}",
+    "step:undone": lambda e: f"{e['path']}: undone{_by(e)}",
     "approval:requested": _asked,
     "approval:granted": lambda e: f"{_path_of(e)}: approved{_by(e)}",
     "approval:denied": lambda e: f"{_path_of(e)}: denied{_by(e)}",
@@ -150,6 +153,7 @@ def commands_for(request: Wired, execution_id: str) -> list[tuple[str, str]]:
         fields=tuple(fields),
         limit=failure.get("limit", ""),
         wants_output=bool(request.get("wants_output")),
+        words=REMEDY_WORDS | KEPT_WORDS if request.get("keeps") else REMEDY_WORDS,
     )
     return [(choice.command, choice.meaning) for choice in choices]
 

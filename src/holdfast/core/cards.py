@@ -7,6 +7,7 @@ command that makes it. Pure, and journaled nowhere: it is a view.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -37,6 +38,10 @@ REMEDY_WORDS = {
     "skip": "go on without it",
     "fallback": "run its fallback instead",
     "fail": "let it fail",
+}
+KEPT_WORDS = {
+    "done": "keep the outcome it has",
+    "again": "do it with the input it has now",
 }
 NOT_MENDED_BY_REPEATING = ("logic", "configuration")
 
@@ -81,6 +86,7 @@ def card_of_request(execution_id: str, request: Request) -> Card:
             fields=_fields_of(request),
             limit=request.failure.limit if request.failure is not None else "",
             wants_output=request.wants_output,
+            words=REMEDY_WORDS | KEPT_WORDS if request.keeps else REMEDY_WORDS,
         ),
     )
     return _with_failure(card, request.failure) if request.failure is not None else card
@@ -115,7 +121,7 @@ def _fields_of(request: Request) -> tuple[str, ...]:
     return tuple((schema or {}).get("fields") or ())
 
 
-def choices_of(
+def choices_of(  # noqa: PLR0913 -- one parameter per fact
     kind: str,
     path: str,
     remedies: tuple[str, ...],
@@ -124,6 +130,7 @@ def choices_of(
     fields: tuple[str, ...] = (),
     limit: str = "",
     wants_output: bool = False,
+    words: Mapping[str, str] = REMEDY_WORDS,
 ) -> tuple[Choice, ...]:
     """How a request can be settled. `fields` are those of a form, `limit` is enough for what met a lower one, and
     `wants_output` is about what is done already."""
@@ -151,7 +158,7 @@ def choices_of(
                     name=remedy,
                     command=f"holdfast resolve {execution_id} {step} --{remedy}"
                     + (" --output JSON" if remedy == "done" and wants_output else ""),
-                    meaning=REMEDY_WORDS.get(remedy, "") + (of_limit.get(remedy, "") if limit else ""),
+                    meaning=words.get(remedy, "") + (of_limit.get(remedy, "") if limit else ""),
                 )
                 for remedy in remedies
             )

@@ -26,7 +26,7 @@ from holdfast.core.suggest import did_you_mean
 
 Verb = Literal[
     "pause", "resume", "interrupt", "stop", "approve", "deny", "answer", "resolve", "send", "extend", "budget",
-    "child_ended", "checkpoint",
+    "child_ended", "checkpoint", "undone",
 ]  # fmt: skip
 Outcome = Literal["applied", "unchanged", "refused", "queued"]
 PASSED_DOWN: frozenset[str] = frozenset({"pause", "resume", "interrupt", "stop"})
@@ -396,6 +396,16 @@ def _checkpoint(state: Execution, arguments: Arguments, by: str, at: int) -> Rul
     return _applied(f"saved up to event {saved.through}", msgspec.structs.replace(saved, at=at))
 
 
+def _undone(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
+    """Also of what has ended: a retry must know that this does not stand any more."""
+    step = state.steps.get(arguments.step)
+    if step is None:
+        return _refused(f'there is no step "{arguments.step}" in this execution')
+    if step.undone:
+        return _unchanged(f"{step.path} is known to be undone")
+    return _applied(f"{step.path} is undone; a retry runs it again", ev.StepUndone(at=at, path=step.path, by=by))
+
+
 # ---- words -----------------------------------------------------------------------------------------------------
 
 
@@ -447,6 +457,7 @@ _RULES: dict[Verb, Callable[[Execution, Arguments, str, int], Ruling]] = {
     "budget": _budget,
     "child_ended": _child_ended,
     "checkpoint": _checkpoint,
+    "undone": _undone,
 }
 
 

@@ -97,6 +97,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     secrets: tuple[str, ...] = ()  # those that `arguments` refer to
     wants_output: bool = False  # with "done", what the step gave must be said, too
     check_failed: str = ""  # why the tool's own check gave no answer; it is asked again by whoever drives next
+    recorded: Raw = Raw(b"null")  # the input in the execution this one was made from; `arguments` is the one now
+    keeps: bool = False  # "done" keeps the outcome that the step had there
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -223,6 +225,9 @@ class StepStarted(Event, frozen=True, gc=False, tag="step:started"):
     refreshed: bool = False
     reserved_micros: int = 0
     secrets: tuple[str, ...] = ()  # those that `arguments` refer to; their values are nowhere
+    fallback_digest: str = ""  # of a fallback with an input of its own
+    undoes: tuple[str, ...] = ()  # the steps whose outcome does not stand any more once this one has completed
+    child_id: str = ""  # of a child's step: the execution of another family whose outcomes its child keeps
 
 
 class StepWaiting(Event, frozen=True, gc=False, tag="step:waiting"):
@@ -328,11 +333,42 @@ class StepLogged(Event, frozen=True, gc=False, tag="step:logged"):
 
 
 class StepDiverged(Event, frozen=True, gc=False, tag="step:diverged"):
-    """A plan asked for another input than the one recorded; the recorded outcome won. Moves no status."""
+    """Another input was asked for than the one recorded, and the recorded outcome won. Moves no status."""
 
     path: str
     recorded: str
     attempted: str
+    kept: bool = False  # a person decided to keep the outcome of another execution for this input
+    by: str = ""
+
+
+class StepCarried(Event, frozen=True, gc=False, tag="step:carried"):
+    """A step had begun and not completed in the execution this one was made from. It begins anew here.
+
+    With the same input it is called with the same idempotency key, and gets its notes back. Moves no status.
+    """
+
+    path: str
+    tool: str = ""
+    digest: str = ""
+    call_key: str = ""
+    notes: MaybeRaw = UNSET
+    child_id: str = ""  # of a child's step: the execution whose outcomes its child keeps
+
+
+class StepDiscarded(Event, frozen=True, gc=False, tag="step:discarded"):
+    """What was copied of a step counts no more: its input is another one now. The step has not begun here."""
+
+    path: str
+    why: str
+    by: str = ""  # the person who decided it
+
+
+class StepUndone(Event, frozen=True, gc=False, tag="step:undone"):
+    """What a step had done was taken back, and a retry runs it again. Moves no status, and may follow the end."""
+
+    path: str
+    by: str = ""
 
 
 # ---- people ----------------------------------------------------------------------------------------------------
@@ -476,6 +512,9 @@ StepEvent = (
     | StepNoted
     | StepLogged
     | StepDiverged
+    | StepCarried
+    | StepDiscarded
+    | StepUndone
 )
 PeopleEvent = ApprovalRequested | ApprovalGranted | ApprovalDenied | ApprovalExpired | RequestOpened | RequestAnswered
 BudgetEvent = BudgetWarned | BudgetExhausted | BudgetRaised

@@ -71,17 +71,31 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     reduced: bool = False
     refreshed: bool = False
     diverged: bool = False
+    kept: bool = False  # copied from another execution, and not begun here
+    accepted: str = ""  # the digest of another input for which a person kept that outcome
+    undone: bool = False
+    fallback_digest: str = ""
+    child_id: str = ""  # of a child's step: the execution whose outcomes its child keeps, or that had done it
     used: Usage | None = None  # of the machine, by all attempts together
     warning: str = ""  # what is wrong with its output, which counts all the same
     secrets: tuple[str, ...] = ()
 
 
-class Carried(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a step that is still to come had noted in the execution this one was made from."""
+class Carried(msgspec.Struct, omit_defaults=True, gc=False):
+    """What is known of a step that had begun in the execution this one was made from, and begins anew here.
+
+    `digest` is "" in journals of older releases: there, notes went to the same tool whatever its input.
+    """
 
     tool: str
     call_key: str
-    notes: Raw
+    notes: ev.MaybeRaw = UNSET
+    digest: str = ""
+    child_id: str = ""
+    ended: int = 0  # of a container: the copied steps in it that have ended
+
+    def is_for(self, event: ev.StepStarted) -> bool:
+        return self.digest == event.digest if self.digest else self.tool == event.tool
 
 
 class Asked(msgspec.Struct, kw_only=True, omit_defaults=True):

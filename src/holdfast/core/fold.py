@@ -25,7 +25,7 @@ from holdfast.core.execution import (
     parent_of,
 )
 from holdfast.core.failure import Failure
-from holdfast.core.lifecycle import STEP_MOVES, TASK_MOVES
+from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES, TASK_MOVES
 from holdfast.core.resources import Usage
 from holdfast.core.skips import code_of
 
@@ -65,7 +65,7 @@ def _step(state: Execution, path: str, tag: str) -> Step:
             f"execution {state.id}: {tag} cannot follow status {status} of step {path}", execution_id=state.id
         )
     if step is None:
-        step = state.steps[path] = Step(path=path)
+        step = state.steps[path] = Step(path=path, kept=not state.started_at)
     step.status = move.to  # pyright: ignore[reportAttributeAccessIssue] -- the table holds only step statuses
     return step
 
@@ -76,14 +76,16 @@ def _end_step(state: Execution, step: Step, at: int) -> None:
     step.arguments = UNSET
     state.open_steps.discard(step.path)
     state.is_shaky = False
-    if step.request_id:
-        state.requests.pop(step.request_id, None)
-        step.request_id = ""
-    parent = parent_of(step.path)
+    _close_request(state, step)
+    _count_ended(state, step.path, 1)
+
+
+def _count_ended(state: Execution, path: str, change: int) -> None:
+    parent = parent_of(path)
     if not parent:
-        state.ended += 1
-    elif (container := state.steps.get(parent)) is not None:
-        container.ended += 1
+        state.ended += change
+    elif (container := state.steps.get(parent) or state.carried.get(parent)) is not None:
+        container.ended += change
 
 
 _UNKNOWN = ("unknown", "lost")  # outcomes that leave open whether it happened
@@ -193,16 +195,22 @@ def _step_started(state: Execution, event: ev.StepStarted) -> None:
     if step.attempts and not step.attempts[-1].outcome:
         step.attempts[-1].outcome = "lost"  # its driver died before it could say
         step.doubts += 1
+    if step.digest and step.digest != event.digest:  # another input is another effect
+        step.call_key, step.notes = "", UNSET
     step.tool, step.kind, step.effect = event.tool, event.kind, event.effect
     step.digest, step.arguments = event.digest, event.arguments
+    step.kept, step.accepted, step.child_id = not state.started_at, "", event.child_id
+    step.fallback_digest = event.fallback_digest
     step.attempt, step.total, step.title = event.attempt, event.total, event.title
     step.fallback, step.reduced, step.refreshed = event.fallback, event.reduced, event.refreshed
     step.secrets = event.secrets
     step.due_at = None
     step.reason = ""
     step.started_at = event.at
-    if state.carried and (carried := state.carried.pop(event.path, None)) is not None and carried.tool == event.tool:
-        step.notes, step.noted_by, step.call_key = carried.notes, carried.tool, carried.call_key
+    if state.carried and (carried := state.carried.pop(event.path, None)) is not None:
+        step.ended = carried.ended
+        if carried.is_for(event):
+            step.notes, step.noted_by, step.call_key = carried.notes, carried.tool, carried.call_key
     state.open_steps.add(event.path)
     if event.reserved_micros or state.spend.reserved:
         fold_budget.reserved(state, event)
@@ -212,9 +220,7 @@ def _step_started(state: Execution, event: ev.StepStarted) -> None:
             kept = (kept[0], *kept[2:])  # the first and the newest are the ones people look at
         attempt = Attempt(number=event.attempt, tool=event.tool, started_at=event.at)
         step.attempts = (*kept, attempt) if kept else (attempt,)
-    if step.request_id:
-        state.requests.pop(step.request_id, None)
-        step.request_id = ""
+    _close_request(state, step)
 
 
 def _step_waiting(state: Execution, event: ev.StepWaiting) -> None:
@@ -330,7 +336,37 @@ def _pressure_felt(state: Execution, event: ev.PressureFelt) -> None:
 
 
 def _step_diverged(state: Execution, event: ev.StepDiverged) -> None:
-    _known_step(state, event.path, "step:diverged").diverged = True
+    step = _known_step(state, event.path, "step:diverged")
+    step.diverged = True
+    if event.kept:
+        step.accepted = event.attempted
+        _close_request(state, step)
+
+
+def _step_carried(state: Execution, event: ev.StepCarried) -> None:
+    state.carried[event.path] = Carried(event.tool, event.call_key, event.notes, event.digest, event.child_id)
+
+
+def _step_discarded(state: Execution, event: ev.StepDiscarded) -> None:
+    """The one event that takes a step out of the tree: as if it had not been copied."""
+    step = _known_step(state, event.path, "step:discarded")
+    if not step.kept:
+        raise StoreCorrupted(f"execution {state.id}: step:discarded for {event.path}, which was not copied")
+    _close_request(state, step)
+    del state.steps[event.path]
+    state.open_steps.discard(event.path)
+    if step.status in STEP_ENDS:
+        _count_ended(state, event.path, -1)
+
+
+def _step_undone(state: Execution, event: ev.StepUndone) -> None:
+    _known_step(state, event.path, "step:undone").undone = True
+
+
+def _close_request(state: Execution, step: Step) -> None:
+    if step.request_id:
+        state.requests.pop(step.request_id, None)
+        step.request_id = ""
 
 
 def _known_step(state: Execution, path: str, tag: str) -> Step:
@@ -440,6 +476,9 @@ _FOLD: dict[type[ev.Event], Callable[[Execution, Any], None]] = {
     ev.StepNoted: _step_noted,
     ev.StepLogged: _step_logged,
     ev.StepDiverged: _step_diverged,
+    ev.StepCarried: _step_carried,
+    ev.StepDiscarded: _step_discarded,
+    ev.StepUndone: _step_undone,
     ev.ApprovalRequested: _asked,
     ev.RequestOpened: _asked,
     ev.ApprovalGranted: _granted,

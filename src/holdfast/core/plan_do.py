@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, cast, get_args
 
+import msgspec
+
 from holdfast.core.durations import parse_duration, parse_moment
 from holdfast.core.errors import InputInvalid, Problem
 from holdfast.core.expressions import Template, place_of
@@ -83,10 +85,24 @@ class Doing:
             "tool": name,
             "arguments": arguments,
             "secrets": arguments.secrets.union(*(other.secrets for other in own)),
-            "policy": self._policy(fields),
+            "policy": msgspec.structs.replace(self._policy(fields), undoes=self._undoes(fields, scope)),
             "fallbacks": fallbacks,
             "approval": self.approval(fields, scope),
         }
+
+    def _undoes(self, fields: Fields, scope: Scope) -> tuple[str, ...]:
+        """The steps of the plan's outermost list that this one takes back."""
+        value: Any = fields.get("undoes")
+        if "undoes" not in fields:
+            return ()
+        named = [value] if isinstance(value, str) else value
+        if not isinstance(named, list) or not all(isinstance(one, str) for one in cast("list[Any]", named)):
+            fields.expected("undoes", "the id of a step, or a list of ids")
+            return ()
+        for one in cast("list[str]", named):
+            if not scope.has_step(one):
+                fields.note("undoes", f"no step called {quoted(one)} that may have ended before this one")
+        return tuple(cast("list[str]", named))
 
     def _check_asking(self, fields: Fields) -> None:
         for key in ACTING:

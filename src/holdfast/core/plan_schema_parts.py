@@ -274,6 +274,10 @@ STEP: Schema = {
     "effect": {"enum": list(get_args(Effect)), "description": "In place of the tool's own."},
     "in_doubt": {"enum": list(get_args(DoubtPolicy)), "description": "When a once step may or may not have happened."},
     "on_error": {"enum": list(get_args(OnError)), "description": "When no retry can mend it."},
+    "undoes": {
+        "anyOf": [ref("id"), {"type": "array", "items": ref("id")}],
+        "description": "The steps that it takes back: a retry runs them again.",
+    },
     "approval": _said(ref("approval"), "A person must agree first; alone, a step that is nothing but that."),
     "resources": _said(ref("resources"), "What its commands, or a tool of yours, may use of the machine."),
     "steps": _said(ref("steps"), "A plan within the plan."),

@@ -35,6 +35,7 @@ RESERVED_IDS = frozenset({"in", "true", "false", "null"})  # words of the expres
 COMMON_KEYS = ("id", "title", "needs", "when", "for_each", "key", "max_parallel", "critical", "optional")
 _OF_TOOL = (
     "tool", "with", "fallback", "timeout", "retry", "cache", "effect", "in_doubt", "on_error", "approval", "resources",
+    "undoes",
 )  # fmt: skip
 KEYS_OF: dict[PlanStepKind, tuple[str, ...]] = {
     "tool": _OF_TOOL,

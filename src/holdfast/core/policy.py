@@ -124,6 +124,7 @@ class StepPolicy(msgspec.Struct, frozen=True, kw_only=True):
     cache_s: float | None = None
     resources: Resources | None = None
     on_error: OnError = "fail"
+    undoes: tuple[str, ...] = ()  # the steps that a retry runs again once this one has completed
 
 
 DEFAULT_POLICY = StepPolicy()

@@ -24,7 +24,7 @@ from holdfast.core.lifecycle import ENDS
 from holdfast.engine.catching_up import Additions, Gap, catch_up, compare, has_news
 from holdfast.engine.child_messages import end_of_child, pass_down
 from holdfast.engine.compat import differences, only_of_folder, unaccepted
-from holdfast.engine.forks import kept_events
+from holdfast.engine.copies import kept_events
 from holdfast.engine.notices import count_as_told
 from holdfast.engine.services import Services
 from holdfast.engine.wire import planned_steps, wire_state

@@ -107,7 +107,7 @@ class CommandGateway:
         if order.edits is not None:
             own = await fetch_value(self._services.store, request.arguments)
             objection = edits_objection(tool, own, encode(order.edits, "the edited arguments"))
-        if not objection and order.output is not UNSET:
+        if not objection and order.output is not UNSET and not request.keeps:
             objection = output_objection(tool, encode(order.output, "the output"))
         if objection:
             raise InputInvalid(objection)

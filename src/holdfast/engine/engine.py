@@ -295,7 +295,8 @@ class Engine:
         `key` makes forking twice the same as once; without `drive` it is left to whoever recovers.
         """
         now = self.services.clock.now_us()
-        created, copied = await copied_events(self.services.store, execution_id, at, now)
+        program = replacing.program if replacing is not None else None
+        created, copied = await copied_events(self.services.store, execution_id, at, now, program)
         base = replacing or created
         fresh = msgspec.structs.replace(
             base,
@@ -309,7 +310,7 @@ class Engine:
         )
         copied = copied if replacing is None else suited(self.services, fresh, copied)
         blobs = await blobs_of(self.services.store, [fresh, *copied])
-        needs = () if at else await looked_up_later(self.services.store, execution_id)
+        needs = await looked_up_later(self.services.store, execution_id, copied)
         if not drive:
             return await self.submit(fresh, blobs, copied, needs=needs)
         kind = self.services.programs.get(fresh.program.kind)

@@ -11,7 +11,6 @@ from holdfast.core import events as ev
 from holdfast.core.errors import NotFound, Refused, StoreCorrupted
 from holdfast.core.execution import Execution, steps_ended
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine.forks import is_retry
 from holdfast.engine.services import Services
 from holdfast.journal import checkpoints
 from holdfast.journal.blobs import fetch_blob
@@ -28,7 +27,7 @@ async def gather(store: Store, execution_id: str, through: int = 0) -> Bundle:
     restores them.
     """
     executions = [await _carry(store, execution_id, through)]
-    await _check_origin(store, executions[0].state)
+    _check_origin(executions[0].state)
     for carried in executions:  # grows while it is walked
         for child in carried.state.children.values():
             if len(executions) >= EXECUTIONS_MAX:
@@ -47,17 +46,11 @@ async def gather(store: Store, execution_id: str, through: int = 0) -> Bundle:
     return Bundle(executions, {digest: await fetch_blob(store, blob) for digest, blob in wanted.items()})
 
 
-async def _check_origin(store: Store, state: Execution) -> None:
-    """A retry looks up what its origin's children had done when it comes to start its own; elsewhere it could not."""
+def _check_origin(state: Execution) -> None:
+    """A retry looks up what a child had done when it comes to start its own; elsewhere it could not."""
+    unmatched = [path for path, carried in state.carried.items() if carried.child_id]
     origin = state.facts().forked_from
-    if origin is None or not is_retry(state) or state.is_ended:
-        return
-    try:
-        _, before, _ = await read_state(store, origin.id)
-    except NotFound:
-        return
-    unmatched = [path for path in before.children if path not in state.children and path not in state.steps]
-    if unmatched:
+    if unmatched and origin is not None and not state.is_ended:
         raise Refused(
             f"execution {state.id} is a retry of {origin.id} and has still to start {unmatched[0]}, of which it would "
             "keep what was done there; that cannot be carried: export it when it has come further, or make a backup"

@@ -113,7 +113,7 @@ async def answer_commands(services: Services, log: Log) -> int:
     quiet = 0
     for command in await services.store.pending([log.state.id]):
         answer = apply_command(services, log, command, now(services, log))
-        quiet += answer.outcome == "applied" and command.verb == "checkpoint"
+        quiet += answer.outcome == "applied" and command.verb in ("checkpoint", "undone")
     return quiet
 
 

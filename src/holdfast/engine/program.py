@@ -6,7 +6,7 @@ recorded outcomes back. Plans and functions live in holdfast.programs; agents an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Literal, Protocol
 
@@ -107,7 +107,19 @@ class Steps(Protocol):
 
     def skip(self, path: str, why: Skip) -> None: ...
 
-    async def sleep(self, path: str, due_at: int, name: str = "") -> Outcome:
+    async def settle_container(self, path: str, kind: ev.StepKind) -> None:
+        """Before a step that contains others begins: what was copied under its path may have been something else."""
+        ...
+
+    async def settle_items(self, path: str, calls: Sequence[StepCall]) -> None:
+        """Of copied items of one for_each whose input is another one now, a person is asked only once."""
+        ...
+
+    async def left_out(self, path: str, why: Skip) -> Outcome:
+        """Skip a step; but a person decides about what a `once` tool has done already."""
+        ...
+
+    async def sleep(self, path: str, due_at: int, name: str = "", digest: str = "") -> Outcome:
         """Wait until a time. The first call decides: a replay keeps the recorded one."""
         ...
 

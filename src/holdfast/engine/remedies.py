@@ -9,6 +9,7 @@ from holdfast.core.skips import by_person
 from holdfast.engine.attempt import CheckFailed, verified
 from holdfast.engine.budgeting import refused_money
 from holdfast.engine.failing import fail, means
+from holdfast.engine.kept import is_of_another_input
 from holdfast.engine.reckoning import doubtful, edited, retrying
 from holdfast.engine.requests import ask_in_doubt
 from holdfast.engine.trying import attempt
@@ -35,22 +36,36 @@ async def verify(work: Work, step: Step, by: str = "") -> None:
         case bytes() as output:
             _complete(work, step, output, by, verified=True, warning=attempted.warning)
         case DidNotHappen():
-            if bound := why_not_again(work, step):
-                ask_in_doubt(
-                    run, work.call, step, can_verify=True, check="its check says that it did not happen", bound=bound
-                )
+            if is_of_another_input(work, step):
+                _begin_anew(work, step)
+            elif bound := why_not_again(work, step):
+                _ask(work, step, check="its check says that it did not happen", bound=bound)
             else:
                 await attempt(work, step, arguments)
         case Unknown():
-            ask_in_doubt(run, work.call, step, can_verify=True, check="its check cannot tell")
+            _ask(work, step, check="its check cannot tell")
         case CheckFailed(why):
             is_told = asked is not None and not asked.answered and asked.request.check_failed == why
             if not is_told:
-                ask_in_doubt(run, work.call, step, can_verify=True, check_failed=why)
+                _ask(work, step, check_failed=why)
+
+
+def _ask(work: Work, step: Step, *, check: str = "", check_failed: str = "", bound: str = "") -> None:
+    ask_in_doubt(
+        work, step, can_verify=True, check=check, check_failed=check_failed, bound=bound,
+        now=changed_input(work, step),
+    )  # fmt: skip
+
+
+def changed_input(work: Work, step: Step) -> bytes:
+    """What it would be called with now, if the doubt is about another input."""
+    return masks.json(work.asked) if is_of_another_input(work, step) else b""
 
 
 def why_not_again(work: Work, step: Step) -> str:
     """Why its policy alone must not run it once more; "" if it may."""
+    if is_of_another_input(work, step):
+        return "it is to be called with another input now"
     if work.lives_on(step):
         return "a call of it that was cut off still runs here"
     if step.doubts > means(work, work.tool_of(step), "once").retries():
@@ -66,6 +81,8 @@ async def remedy(work: Work, step: Step) -> None:
     match asked.remedy:
         case "done":
             _complete(work, step, data if data is not None else b"null", asked.by)
+        case "again" if is_of_another_input(work, step):
+            _begin_anew(work, step, asked.by)
         case "again":
             await attempt(work, step, edited(await work.arguments_of(step), data))
         case "verify":
@@ -85,11 +102,22 @@ async def remedy(work: Work, step: Step) -> None:
             fail(work, step, failure, by=asked.by)
 
 
-def _complete(work: Work, step: Step, output: bytes, by: str = "", verified: bool = False, warning: str = "") -> None:
+def _begin_anew(work: Work, step: Step, by: str = "") -> None:
+    """What was in doubt had another input: what is done now is another effect, with another key."""
     run = work.run
+    run.append(ev.StepDiscarded(at=run.now_us(), path=step.path, why="its input is another one now", by=by))
+
+
+def _complete(work: Work, step: Step, output: bytes, by: str = "", verified: bool = False, warning: str = "") -> None:
+    run, at = work.run, work.run.now_us()
+    kept: list[ev.Event] = []
+    if not verified and is_of_another_input(work, step):  # whoever said so has seen both inputs
+        recorded, attempted = step.digest, work.digest
+        kept = [ev.StepDiverged(at=at, path=step.path, recorded=recorded, attempted=attempted, kept=True, by=by)]
     run.append(
         ev.StepCompleted(
-            at=run.now_us(), path=step.path, attempt=step.attempt, output=run.keep(output),
-            started_at=step.started_at, by=by, verified=verified, warning=warning,
-        )
+            at=at, path=step.path, attempt=step.attempt, output=run.keep(output), started_at=step.started_at, by=by,
+            verified=verified, warning=warning,
+        ),
+        *kept,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from holdfast.tools.tool import Tool
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
     from holdfast.engine.program import StepCall
+    from holdfast.engine.work import Work
 
 NOTE_CHARS_SHOWN = 300
 
@@ -86,16 +87,20 @@ def ask_for_correction(
 
 
 def ask_in_doubt(
-    run: Driver, call: StepCall, step: Step, *, can_verify: bool, check: str = "", check_failed: str = "",
-    bound: str = "",
+    work: Work, step: Step, *, can_verify: bool, check: str = "", check_failed: str = "", bound: str = "",
+    now: bytes = b"",
 ) -> None:  # fmt: skip
-    """`check` is what the tool's own check says, `bound` why the step is not run again by itself."""
-    at = run.now_us()
+    """`check` is what the tool's own check says, `bound` why the step is not run again by itself.
+
+    `now` is what it would be called with, if that is another input than the one in doubt.
+    """
+    run, call, at = work.run, work.call, work.run.now_us()
     verify = ("verify",) if can_verify else ()
     remedies = ("done", "again", *verify, "skip", *_fallback(call, step), "fail")
     known = [
         f"its check failed: {check_failed}" if check_failed else check,
-        f"{bound}, so it is not run again by itself" if bound else "",
+        f"{bound}, so it is not run again by itself" if bound and not now else "",
+        "it is to be called with another input now, and again does that" if now else "",
     ]
     told = "".join(f"\n{line}" for line in known if line)
     request = ev.Request(
@@ -104,7 +109,8 @@ def ask_in_doubt(
         path=call.path,
         message=f"{step.tool} may or may not have happened: {step.reason}{told}{_noted(step)}",
         tool=step.tool,
-        arguments=step.arguments or Raw(b"null"),
+        arguments=run.keep(now) if now else step.arguments or Raw(b"null"),
+        recorded=step.arguments or Raw(b"null") if now else Raw(b"null"),
         remedies=remedies,
         failure=call.stakes.described(
             Failure(
@@ -142,7 +148,7 @@ def ask_question(
     run.append(waiting, ev.RequestOpened(at=at, request=request))
 
 
-def ask_alone(run: Driver, path: str, approval: Approval, title: str) -> None:
+def ask_alone(run: Driver, path: str, approval: Approval, message: str, digest: str) -> None:
     """An approval step: nothing but a person's yes or no."""
     at = run.now_us()
     due_at = at + int(approval.expires_s * 1e6)
@@ -150,11 +156,13 @@ def ask_alone(run: Driver, path: str, approval: Approval, title: str) -> None:
         id=request_id(run, path),
         kind="approval",
         path=path,
-        message=approval.message or title or f"go on after {path}?",
+        message=message,
         remedies=("approve", "deny"),
         expires_at=due_at,
     )
-    waiting = ev.StepWaiting(at=at, path=path, reason="approval", tool="approval", kind="approval", due_at=due_at)
+    waiting = ev.StepWaiting(
+        at=at, path=path, reason="approval", tool="approval", kind="approval", due_at=due_at, digest=digest
+    )
     run.append(waiting, ev.ApprovalRequested(at=at, request=request))
 
 

@@ -175,11 +175,8 @@ class Services:
                     said = self._extension_objection(state, event)
                 case ev.ApprovalGranted() if event.arguments:
                     said = self._edits_objection(state.requests[event.request_id].request, event.arguments)
-                case ev.RequestAnswered(remedy="again") if event.data:
-                    said = self._edits_objection(state.requests[event.request_id].request, event.data)
-                case ev.RequestAnswered(remedy="done"):
-                    tool = self.known_tool(state.requests[event.request_id].request.tool)
-                    said = output_objection(tool, bytes(event.data or b"null"))
+                case ev.RequestAnswered():
+                    said = self._remedy_objection(state.requests[event.request_id].request, event)
                 case _:
                     said = ""
             if said:
@@ -199,6 +196,18 @@ class Services:
             return f"the new steps are no list of steps: {error}"
         except UsageError as error:
             return str(error)
+        return ""
+
+    def _remedy_objection(self, request: ev.Request, event: ev.RequestAnswered) -> str:
+        if event.data and bytes(request.recorded) != b"null" and event.remedy == "again":
+            return "it is done again with the input it has now; to change that, give the execution other inputs"
+        if request.keeps:
+            is_said = event.remedy == "done" and bytes(event.data or b"null") != b"null"
+            return "it keeps the output that it has; leave --output out" if is_said else ""
+        if event.remedy == "again" and event.data:
+            return self._edits_objection(request, event.data)
+        if event.remedy == "done":
+            return output_objection(self.known_tool(request.tool), bytes(event.data or b"null"))
         return ""
 
     def _edits_objection(self, request: ev.Request, edits: msgspec.Raw) -> str:

@@ -25,9 +25,10 @@ from holdfast.engine.attempt import drop_secrets, reduced, refresh
 from holdfast.engine.failing import fail, give_up_after_losses
 from holdfast.engine.gates import cache_s, is_answered_from_cache, wants_approval, wants_approval_of_fallback
 from holdfast.engine.hiding import hidden
+from holdfast.engine.kept import settle_call
 from holdfast.engine.program import Outcome, StepCall
 from holdfast.engine.reckoning import doubtful, edited, losses
-from holdfast.engine.remedies import remedy, verify, why_not_again
+from holdfast.engine.remedies import changed_input, remedy, verify, why_not_again
 from holdfast.engine.requests import ask_in_doubt, denied
 from holdfast.engine.trying import attempt
 from holdfast.engine.work import Work, input_digest
@@ -46,7 +47,9 @@ async def perform(run: Driver, call: StepCall) -> Outcome:
     step = steps.get(call.path)
     asked = encode(call.arguments, call.path)
     digest = input_digest(call.tool.name, asked)
-    if step is not None and (step.digest != digest if step.digest else step.kind != call.kind):
+    if step is not None and step.kept:
+        step = await settle_call(run, call, digest, asked)
+    elif step is not None and (step.digest != digest if step.digest else step.kind != call.kind):
         await _diverged(run, call, step, digest, asked)
     if call.kind == "tool" and (masks.active if step is None else step.status not in STEP_ENDS):
         call, asked = await hidden(run, call, asked, step)
@@ -63,6 +66,8 @@ async def perform(run: Driver, call: StepCall) -> Outcome:
         finally:
             run.idle(task, before)
         step = steps.get(call.path)
+        if step is not None and step.kept:  # a doubt that turned out to have happened, with the input it had then
+            step = await settle_call(run, call, digest, asked)
     return await outcome_of(run, step)
 
 
@@ -137,7 +142,8 @@ async def _settle_doubt(work: Work, step: Step | None) -> None:
     tool = work.tool_of(step)
     policy = work.call.policy.in_doubt or tool.in_doubt
     asked = work.run.state.requests[step.request_id] if step.request_id else None
-    if tool.can_verify and (policy == "verify" if asked is None else _may_tell_more(work, step, asked)):
+    can_verify = tool.can_verify and tool.name == step.tool
+    if can_verify and (policy == "verify" if asked is None else _may_tell_more(work, step, asked)):
         await verify(work, step)
     elif asked is not None:
         await waiting.answer(work.run, step)
@@ -148,7 +154,8 @@ async def _settle_doubt(work: Work, step: Step | None) -> None:
         await attempt(work, step, await work.arguments_of(step))
     else:
         bound = why_not_again(work, step) if policy == "retry" else ""
-        ask_in_doubt(work.run, work.call, step, can_verify=tool.can_verify, bound=bound)
+        now = changed_input(work, step)
+        ask_in_doubt(work, step, can_verify=can_verify, bound=bound, now=now)
 
 
 def _may_tell_more(work: Work, step: Step, asked: Asked) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,10 +16,12 @@ from holdfast.core.forms import ASK
 from holdfast.core.policy import Approval
 from holdfast.core.skips import Skip
 from holdfast.engine import waits
+from holdfast.engine.kept import Asked, asked_of, is_once_done, settle, settle_items, settle_left_out
 from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Stakes, StepCall
-from holdfast.engine.step import perform
+from holdfast.engine.step import input_digest, outcome_of, perform
 from holdfast.tools.human import Question
 from holdfast.tools.masks import masks
+from holdfast.tools.values import encode
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
@@ -39,6 +41,11 @@ class DriverSteps:
     def expect(self, path: str, tool: str, name: str = "", digest: str = "") -> None:
         step = self.state.steps.get(path)
         if step is None or not step.tool:
+            return
+        if step.kept and tool != "code":
+            return  # judged where it is asked for, and a person may have to be asked
+        if step.kept and step.tool != tool and not is_once_done(step):
+            self._record(ev.StepDiscarded(at=self.now_us(), path=path, why=f"it is {tool} now"))
             return
         if (step.tool, step.name) != (tool, name):
             raise self._run.diverged(path, f"{step.tool} {step.name}".rstrip(), f"{tool} {name}".rstrip())
@@ -96,8 +103,24 @@ class DriverSteps:
             raise Suspended
         self._run.append(event)
 
-    async def sleep(self, path: str, due_at: int, name: str = "") -> Outcome:
-        return await waits.sleep(self._run, path, due_at, name)
+    async def settle_container(self, path: str, kind: ev.StepKind) -> None:
+        await settle(self._run, Asked(path, kind))
+
+    async def settle_items(self, path: str, calls: Sequence[StepCall]) -> None:
+        asked: list[Asked] = []
+        for call in calls:
+            arguments = encode(call.arguments, call.path)
+            asked.append(asked_of(call, input_digest(call.tool.name, arguments), arguments))
+        await settle_items(self._run, path, asked)
+
+    async def left_out(self, path: str, why: Skip) -> Outcome:
+        if path in self.state.steps and await settle_left_out(self._run, path):
+            return await outcome_of(self._run, self.state.steps[path])
+        self.skip(path, why)
+        return Outcome(status="skipped", reason=why.reason, skip_code=why.code)
+
+    async def sleep(self, path: str, due_at: int, name: str = "", digest: str = "") -> Outcome:
+        return await waits.sleep(self._run, path, due_at, name, digest)
 
     async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
         return await waits.event(self._run, path, name, due_at, stakes)
@@ -106,4 +129,6 @@ class DriverSteps:
         return await waits.approval(self._run, path, approval, title, stakes)
 
     async def ask(self, path: str, message: str, schema: Raw) -> Outcome:
-        return await waits.question(self._run, path, Question(message=message, schema=msgspec.json.decode(schema)))
+        digest = input_digest(ASK, encode([message, msgspec.json.decode(schema)]))
+        asked_for = Question(message=message, schema=msgspec.json.decode(schema))
+        return await waits.question(self._run, path, asked_for, digest)

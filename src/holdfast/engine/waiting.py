@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
 
 
+T = TypeVar("T")
 REASONS_MAX = 20  # of each kind, in one event: thousands of steps that wait together wait again and again
 
 
@@ -67,6 +68,16 @@ def _first(alike: list[ev.Reason]) -> list[ev.Reason]:
     soonest = min(timed, key=lambda reason: reason.due_at or 0, default=kept[-1])
     last = kept[-1] if soonest in kept else soonest
     return [*kept[:-1], msgspec.structs.replace(last, more=len(left_out))]
+
+
+async def moving(run: Driver, work: Awaitable[T]) -> T:
+    """Something within a step, done so that its driver knows that it moves."""
+    task = cast("asyncio.Task[Any]", asyncio.current_task())
+    before = run.busy(task)
+    try:
+        return await work
+    finally:
+        run.idle(task, before)
 
 
 async def park(run: Driver, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:

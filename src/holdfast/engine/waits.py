@@ -6,9 +6,8 @@ journal can answer.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
@@ -16,15 +15,16 @@ from msgspec import Raw
 from holdfast.core import events as ev
 from holdfast.core.execution import Child, Step
 from holdfast.core.failure import Failure
-from holdfast.core.forms import answer_of_silence
+from holdfast.core.forms import ASK, answer_of_silence
 from holdfast.core.lifecycle import ENDS, STEP_ENDS
 from holdfast.core.policy import Approval
 from holdfast.engine.budgeting import share_with_child
 from holdfast.engine.forks import inherited
+from holdfast.engine.kept import Asked, settle
 from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Stakes, StepCall
 from holdfast.engine.requests import ask_alone, ask_question, denied
 from holdfast.engine.step import input_digest, outcome_of
-from holdfast.engine.waiting import answer, due, is_due, park
+from holdfast.engine.waiting import answer, due, is_due, moving, park
 from holdfast.journal.log import new_execution
 from holdfast.tools.human import Question, asking
 from holdfast.tools.values import encode
@@ -33,36 +33,35 @@ if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
 
 
-T = TypeVar("T")
-
-
-async def _as_step(run: Driver, path: str, work: Callable[[], Awaitable[None]]) -> Outcome:
+async def _as_step(run: Driver, asked: Asked, work: Callable[[], Awaitable[None]]) -> Outcome:
     """Answer from history, or do the work, which ends the step."""
-    step = run.state.steps.get(path)
+    path = asked.path
+    step = await settle(run, asked)
     if step is None or step.status not in STEP_ENDS:
         await run.admit()
-        await _moving(run, work())
+        await moving(run, work())
     return await outcome_of(run, run.state.steps[path])
 
 
-async def sleep(run: Driver, path: str, due_at: int, name: str) -> Outcome:
+async def sleep(run: Driver, path: str, due_at: int, name: str, digest: str) -> Outcome:
     async def work() -> None:
-        _begin(run, path, "timer", due_at, name)
+        _begin(run, path, "timer", due_at, name, digest)
         step = run.state.steps[path]
         await due(run, step)
         run.append(ev.StepCompleted(at=run.now_us(), path=path))
 
-    return await _as_step(run, path, work)
+    return await _as_step(run, Asked(path, "wait.timer", digest, name=name), work)
 
 
-def _begin(run: Driver, path: str, reason: ev.ReasonKind, due_at: int | None, name: str = "") -> None:
+def _begin(run: Driver, path: str, reason: ev.ReasonKind, due_at: int | None, name: str = "", digest: str = "") -> None:
     """Journal the wait, unless it is waiting already: then the recorded time counts."""
     step = run.state.steps.get(path)
     if step is None or step.status != "waiting":
         tool = f"wait.{reason}"
         waiting = ev.StepWaiting(
-            at=run.now_us(), path=path, reason=reason, tool=tool, kind="wait", due_at=due_at, name=name
-        )
+            at=run.now_us(), path=path, reason=reason, tool=tool, kind="wait", due_at=due_at, name=name,
+            digest=digest,
+        )  # fmt: skip
         run.append(waiting)
 
 
@@ -86,7 +85,7 @@ async def event(run: Driver, path: str, name: str, due_at: int | None, stakes: S
             failure = Failure(category="timeout", message=message, error="TimeoutError", happened="nothing")
             _fail(run, path, failure, stakes)
 
-    return await _as_step(run, path, work)
+    return await _as_step(run, Asked(path, "wait.event", name=name), work)
 
 
 def _fail(run: Driver, path: str, failure: Failure, stakes: Stakes, by: str = "") -> None:
@@ -95,10 +94,13 @@ def _fail(run: Driver, path: str, failure: Failure, stakes: Stakes, by: str = ""
 
 
 async def approval(run: Driver, path: str, wanted: Approval, title: str, stakes: Stakes) -> Outcome:
+    message = wanted.message or title or f"go on after {path}?"
+    digest = input_digest("approval", encode(message))
+
     async def work() -> None:
         step = run.state.steps.get(path)
         if step is None or not step.request_id:
-            ask_alone(run, path, wanted, title)
+            ask_alone(run, path, wanted, message, digest)
         step = run.state.steps[path]
         await answer(run, step)
         asked = run.state.requests[step.request_id]
@@ -108,7 +110,7 @@ async def approval(run: Driver, path: str, wanted: Approval, title: str, stakes:
         else:
             _fail(run, path, denied(asked.remedy, asked.by, asked.why), stakes, asked.by)
 
-    return await _as_step(run, path, work)
+    return await _as_step(run, Asked(path, "approval", digest), work)
 
 
 async def question(
@@ -127,7 +129,7 @@ async def question(
         else:
             run.append(ev.StepCompleted(at=run.now_us(), path=path, output=asked.data or Raw(b"null"), by=asked.by))
 
-    return await _as_step(run, path, work)
+    return await _as_step(run, Asked(path, ASK, digest, name=asked_for.message), work)
 
 
 def _end_in_silence(run: Driver, request: ev.Request, stakes: Stakes) -> None:
@@ -146,7 +148,7 @@ async def ask(run: Driver, call: StepCall) -> Outcome:
     arguments = encode(call.arguments, call.path)
     digest = input_digest(call.tool.name, arguments)
     step = run.state.steps.get(call.path)
-    if step is not None and step.digest and step.digest != digest:
+    if step is not None and not step.kept and step.digest and step.digest != digest:
         if call.strict:
             raise run.diverged(call.path, f"{step.tool} {step.name}", f"{call.tool.name} {call.arguments}")
         if not step.diverged:
@@ -159,35 +161,34 @@ async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[Child
     child = run.state.children.get(path)
     if child is not None:
         return child.id
-    step = run.state.steps.get(path)
-    if step is not None and step.status in STEP_ENDS:
+    asked, step = Asked(path, "child", digest), run.state.steps.get(path)
+    is_another = step is not None and step.kind == "child" and asked.differs(step)
+    if not is_another:
+        step = await settle(run, asked)
+    if step is not None and step.status in STEP_ENDS and not is_another:
         return ""
+    known = step if step is not None else run.state.carried.get(path)
+    before = known.child_id if known is not None else ""
     await run.admit()
     task = await make()
-    created, copied, blobs = await inherited(run.services.store, run.state, path, task.created)
+    created, copied, blobs = await inherited(run.services.store, before, task.created)
     await run.admit()  # once more: whoever paused it meanwhile was told that nothing new begins
-    if step is None:
-        run.append(ev.StepStarted(at=run.now_us(), path=path, tool="child", kind="child", digest=digest))
+    at = run.now_us()
+    begun = ev.StepStarted(at=at, path=path, tool="child", kind="child", digest=digest, child_id=before)
+    if is_another:
+        run.append(ev.StepDiscarded(at=at, path=path, why="its inputs are others now"), begun)
+    elif step is None:
+        run.append(begun)
     if run.state.spend.limit_micros is not None:
-        created, reserved = await _moving(run, share_with_child(run, path, created))
+        created, reserved = await moving(run, share_with_child(run, path, created))
     else:
         reserved = None
     new, _ = new_execution(run.services.new_id(), [created, *copied], blobs=blobs)
     started = ev.ChildStarted(at=run.now_us(), path=path, child_id=new.head.id, reserved_micros=reserved)
     run.append(started, creates=[new])
-    await _moving(run, run.durable())  # nobody may say that it waits, before it can say for this child
+    await moving(run, run.durable())  # nobody may say that it waits, before it can say for this child
     run.services.on_child(new.head.id)
     return new.head.id
-
-
-async def _moving(run: Driver, work: Awaitable[T]) -> T:
-    """Something within a step, done so that its driver knows that it moves."""
-    task = cast("asyncio.Task[Any]", asyncio.current_task())
-    before = run.busy(task)
-    try:
-        return await work
-    finally:
-        run.idle(task, before)
 
 
 async def child(run: Driver, path: str, stakes: Stakes) -> Child:
@@ -195,7 +196,7 @@ async def child(run: Driver, path: str, stakes: Stakes) -> Child:
     known = run.state.children.get(path) or _as_recorded(step)
     if step.status not in STEP_ENDS:
         reason = ev.Reason(kind="child", path=path, name=known.id)
-        await _moving(run, park(run, reason, lambda: known.status in ENDS))
+        await moving(run, park(run, reason, lambda: known.status in ENDS))
         _close_child(run, path, known, stakes)
     return known
 

@@ -93,7 +93,16 @@ class Work:
             refreshed=step.refreshed if step is not None else False,
             reserved_micros=reserved_micros,
             secrets=call.secrets,
+            fallback_digest=self.fallback_digest(fallback) if fallback else "",
+            undoes=call.policy.undoes,
         )
+
+    def fallback_digest(self, place: int) -> str:
+        """Of the input that a fallback has for itself; "" if it has the step's."""
+        other = self.call.fallbacks[place - 1] if place <= len(self.call.fallbacks) else None
+        if other is None or other.arguments is None:
+            return ""
+        return input_digest(other.tool.name, encode(other.arguments))
 
     def as_call(self, step: Step) -> Call:
         """The last attempt, for the hooks of its tool."""

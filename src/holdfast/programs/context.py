@@ -123,11 +123,11 @@ class Context:
     def sleep_until(self, moment: datetime | str, *, name: str | None = None) -> Awaitable[None]:
         path = self._path("sleep", name)
         due_at = parse_moment(moment.isoformat() if isinstance(moment, datetime) else moment)
-        return self._sleep(path, lambda: due_at, "")
+        return self._sleep(path, lambda: due_at, "", input_digest("until", encode(due_at)))
 
-    async def _sleep(self, path: str, due_at: Callable[[], int], label: str) -> None:
+    async def _sleep(self, path: str, due_at: Callable[[], int], label: str, digest: str = "") -> None:
         self._steps.expect(path, "wait.timer", label)
-        _value(path, await self._steps.sleep(path, due_at(), label))
+        _value(path, await self._steps.sleep(path, due_at(), label, digest))
 
     def wait_for(self, event: str, *, timeout: float | str | None = None, name: str | None = None) -> Awaitable[Any]:
         """Wait for an event from outside and return its data. One that came early is taken at once."""

@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 from collections import ChainMap, Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from holdfast.core.policy import FOR_EACH_ITEMS_MAX, Approval
 from holdfast.core.schedule import Schedule
 from holdfast.core.secrets import marked
 from holdfast.engine.program import ChildTask, FallbackTool, Outcome, Stakes, StepCall, Steps
+from holdfast.engine.step import input_digest
 from holdfast.tools.options import Options
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
@@ -49,17 +51,18 @@ class Walker:
         """A step with its condition and its items, from asking to outcome."""
         recorded = self.steps.state.steps.get(path)
         try:
-            if recorded is None and step.when is not None and not step.when.holds(values):
-                self.steps.skip(path, skips.condition_false(step.when.text))
-            elif recorded is not None and recorded.status == "skipped":
-                pass
-            elif step.for_each is not None:
-                return await self._for_each(step, step.for_each, path, values, stakes)
-            else:
+            is_open = recorded is None or recorded.kept
+            if is_open and step.when is not None and not step.when.holds(values):
+                if recorded is None or recorded.status != "in_doubt":
+                    return await self.steps.left_out(path, skips.condition_false(step.when.text))
                 return await self.do(step, path, values, stakes)
+            if recorded is not None and recorded.status == "skipped":
+                return self._skipped(path)
+            if step.for_each is not None:
+                return await self._for_each(step, step.for_each, path, values, stakes)
+            return await self.do(step, path, values, stakes)
         except (ToolError, UsageError) as error:  # an expression or value that cannot be used
             return self._failed(step, path, describe(error), stakes)
-        return self._skipped(path)
 
     def _skipped(self, path: str) -> Outcome:
         step = self.steps.state.steps[path]
@@ -87,13 +90,16 @@ class Walker:
 
     async def _tool(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
         try:
-            tool = self.registry.get(step.tool)
+            self.registry.get(step.tool)
         except NotFound as error:
             if not step.optional:
                 raise
             self.steps.skip(path, skips.tool_missing(error))
             return self._skipped(path)
-        policy = step.policy
+        return await self.steps.perform(self.call_of(step, path, values, stakes))
+
+    def call_of(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> StepCall:
+        tool, policy = self.registry.get(step.tool), step.policy
         if step.approval is not None:
             policy = msgspec.structs.replace(policy, approval=_approval(step, values))
         arguments, others, secrets = _arguments(step, values)
@@ -102,17 +108,15 @@ class Walker:
         ) or tuple(FallbackTool(self._tool_or_gap(other)) for other in tool.fallbacks)
         if not step.critical and policy.on_error == "ask":
             policy = msgspec.structs.replace(policy, on_error="fail")  # what may fail needs nobody's correction
-        return await self.steps.perform(
-            StepCall(
-                path=path,
-                tool=tool,
-                arguments=arguments,
-                policy=policy,
-                fallbacks=fallbacks,
-                title=_title(step, values),
-                stakes=stakes,
-                secrets=secrets,
-            )
+        return StepCall(
+            path=path,
+            tool=tool,
+            arguments=arguments,
+            policy=policy,
+            fallbacks=fallbacks,
+            title=_title(step, values),
+            stakes=stakes,
+            secrets=secrets,
         )
 
     def _tool_or_gap(self, name: str) -> Tool[..., Any]:
@@ -120,6 +124,7 @@ class Walker:
         return self.registry.get(name) if name in self.registry.names() else _Gap(name)
 
     async def _milestone(self, step: PlanStep, path: str, values: Values) -> Outcome:
+        await self.steps.settle_container(path, "plan")
         self.steps.open(path, "plan", total=len(step.steps), title=_title(step, values))
         inner = values.new_child()
         level = Level(self, f"{path}/", step.steps, inner)
@@ -140,15 +145,18 @@ class Walker:
             due_at = now + int(parse_duration(limit) * 1e6) if limit is not None else None
             return await self.steps.wait_event(path, as_text(wait.event.render(values)), due_at, stakes)
         if wait.until is not None:
-            return await self.steps.sleep(path, parse_moment(wait.until.render(values)))
+            until = wait.until.render(values)
+            return await self.steps.sleep(path, parse_moment(until), digest=input_digest("until", encode(until)))
         assert wait.duration is not None
-        return await self.steps.sleep(path, now + int(parse_duration(wait.duration.render(values)) * 1e6))
+        duration = parse_duration(wait.duration.render(values))
+        return await self.steps.sleep(path, now + int(duration * 1e6), digest=input_digest("for", encode(duration)))
 
     async def _child(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
         recorded = self.steps.state.steps.get(path)
-        if recorded is None or recorded.status not in ("completed", "failed"):
+        if recorded is None or recorded.kept or recorded.status not in ("completed", "failed"):
             inputs = cast("dict[str, Any]", step.arguments.render(values))
-            await self.steps.start_child(path, lambda: self.make_child(path, step.start, inputs))
+            digest = input_digest(step.start, encode(inputs))
+            await self.steps.start_child(path, lambda: self.make_child(path, step.start, inputs), digest)
         child = await self.steps.wait_child(path, stakes)
         if child.status == "completed":
             return Outcome(status="completed", output=await self.steps.value(child.output))
@@ -159,6 +167,7 @@ class Walker:
     # ---- many items ---------------------------------------------------------------------------------------------
 
     async def _for_each(self, step: PlanStep, each: ForEach, path: str, values: Values, stakes: Stakes) -> Outcome:
+        await self.steps.settle_container(path, "for_each")
         recorded = self.steps.state.steps.get(path)
         if recorded is not None and recorded.status in ("completed", "failed"):
             output = await self.steps.value(recorded.output)
@@ -229,6 +238,7 @@ class _Items:
     async def run(self, names: list[str], items: list[Any], parallel: int) -> tuple[list[bytes], Failure | None]:
         self._names, self._items = names, items
         self._outputs = [b"null"] * len(items)
+        await self._settle_copies()
         waiting = iter(range(len(self._items)))
 
         async def work() -> None:
@@ -246,17 +256,35 @@ class _Items:
             raise errors.exceptions[0] from None
         return self._outputs, self._failure
 
+    async def _settle_copies(self) -> None:
+        """A person decides at once about all items that were copied and have another input now."""
+        steps, calls = self._walker.steps.state.steps, list[StepCall]()
+        for index in range(len(self._items)):
+            recorded = steps.get(self._path_of(index))
+            if recorded is None or not recorded.kept or recorded.effect != "once" or recorded.status != "completed":
+                continue
+            with suppress(ToolError, UsageError):  # then it fails when its turn comes
+                values = self._values_of(index)
+                calls.append(self._walker.call_of(self._step, recorded.path, values, self._stakes))
+        if calls:
+            await self._walker.steps.settle_items(self._path, calls)
+
+    def _values_of(self, index: int) -> Values:
+        return self._values.new_child({"item": self._items[index], "index": index})
+
     def _path_of(self, index: int) -> str:
         return f"{self._path}[{self._names[index]}]"
 
     def _is_left_out(self, index: int) -> bool:
         """After a failure nothing new begins. But what had begun when a process died is taken to its end."""
         recorded = self._walker.steps.state.steps.get(self._path_of(index))
-        return self._failure is not None if recorded is None else recorded.status == "skipped"
+        if recorded is None or (recorded.kept and recorded.status == "completed"):
+            return self._failure is not None
+        return recorded.status == "skipped"
 
     async def _one(self, index: int) -> None:
         path = self._path_of(index)
-        values = self._values.new_child({"item": self._items[index], "index": index})
+        values = self._values_of(index)
         try:
             outcome = await self._walker.do(self._step, path, values, self._stakes)
         except (ToolError, UsageError) as error:
@@ -362,7 +390,13 @@ class Level:
         self._leave_out(self._schedule.abandon(failed, self._has_begun))
 
     def _has_begun(self, step_id: str) -> bool:
-        return self._prefix + step_id in self._walker.steps.state.steps
+        """Here, or elsewhere with a doubt that must not be passed over; a copied outcome begins nothing."""
+        state, path = self._walker.steps.state, self._prefix + step_id
+        step = state.steps.get(path)
+        if step is not None:
+            return not step.kept or step.status != "completed"
+        inside = (f"{path}/", f"{path}[")
+        return any(one.startswith(inside) and state.steps[one].status == "in_doubt" for one in state.open_steps)
 
     def _leave_out(self, skipped: list[tuple[PlanStep, skips.Skip]]) -> None:
         for step, why in skipped:

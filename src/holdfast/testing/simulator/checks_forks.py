@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 
 from holdfast.core import events as ev
+from holdfast.core.execution import parent_of
+from holdfast.engine.work import input_digest
 from holdfast.testing.simulator.case import Case, Check
 from holdfast.testing.simulator.history import Filed
 from holdfast.testing.simulator.witness import Fact, Story
@@ -28,18 +33,59 @@ def made_of(case: Case, story: Story) -> list[Fact]:
 
 def is_anew(case: Case, story: Story, path: str) -> bool:
     """Whether whoever had it made wanted this step to run again, whatever had become of it."""
+    if is_ending(story, path):
+        return True
     origin = story.created.forked_from
     if origin is None or not origin.at:
         return False
-    begun = _begun(case.told.stories[origin.id].facts)
-    return path not in begun or begun[path] >= begun[origin.at]
+    from_story = case.told.stories[origin.id]
+    if is_ending(from_story, path):
+        return True
+    own = _begun([fact for fact in from_story.facts if fact.seq > from_story.born])
+    copied = _mentioned([fact for fact in from_story.facts if fact.seq <= from_story.born])
+    known = own.keys() | copied.keys()
+    around = [one for one in _around(path) if one in known and one not in _around(origin.at)]
+    return any(_is_later(one, origin.at, own, copied) for one in (path, *around))
+
+
+def _is_later(path: str, at: str, own: dict[str, int], copied: dict[str, int]) -> bool:
+    if path == at:
+        return True
+    if path in own and at in own:
+        return own[path] > own[at]
+    if path in copied and at in copied:
+        return copied[path] > copied[at]
+    return (path in own and at in copied) or (path not in own and path not in copied)
+
+
+def _mentioned(facts: list[Fact]) -> dict[str, int]:
+    """The number of the event with which a copy of each step begins, or of what is known of it."""
+    found: dict[str, int] = {}
+    for fact in facts:
+        if isinstance(fact.event, ev.StepEvent):
+            found.setdefault(fact.event.path, fact.seq)
+    return found
+
+
+def _around(path: str) -> Iterator[str]:
+    while path := parent_of(path):
+        yield path
+
+
+def is_ending(story: Story, path: str) -> bool:
+    """Whether it is one of the steps that run when a plan ends, or lies within one."""
+    if story.created.program.kind != "plan":
+        return False
+    document = msgspec.json.decode(story.created.program.source)
+    top = path.partition("/")[0].partition("[")[0]
+    return any(step["id"] == top for part in ("finally", "on_failure") for step in document.get(part, ()))
 
 
 def _begun(facts: list[Fact]) -> dict[str, int]:
     """The number of the event with which each step began; what was noted elsewhere is no beginning."""
     begun: dict[str, int] = {}
     for fact in facts:
-        if (path := getattr(fact.event, "path", "")) and not isinstance(fact.event, ev.StepNoted):
+        if (path := getattr(fact.event, "path", "")) and not isinstance(fact.event, ev.StepNoted | ev.StepCarried):
             begun.setdefault(path, fact.seq)
     return begun
 
@@ -49,7 +95,8 @@ def what_completed_is_not_forgotten(case: Case) -> Iterator[str]:
     the step from which all is wanted anew.
     """
     for story in case.told.stories.values():
-        born = {event.path: event for fact, event in story.events(ev.StepCompleted) if fact.seq <= story.born}
+        first = [fact.event for fact in story.facts if fact.seq <= story.born]
+        born = {event.path: event for event in first if isinstance(event, ev.StepCompleted)}
         facts = made_of(case, story)
         kinds = {fact.event.path: fact.event.kind for fact in facts if isinstance(fact.event, ev.StepStarted)}
         for fact in facts:
@@ -86,4 +133,93 @@ def what_nobody_has_taken_comes_along(case: Case) -> Iterator[str]:
                 yield f"{story.id}: event {fact.seq} {event.name} of its origin was taken by nobody, and is forgotten"
 
 
-CHECKS: tuple[Check, ...] = (what_completed_is_not_forgotten, what_nobody_has_taken_comes_along)
+def every_end_runs_its_steps(case: Case) -> Iterator[str]:
+    """Also that of a retry: `finally` at each end of a plan, `on_failure` at each failure."""
+    for story in case.told.stories.values():
+        ends = [event for _, event in story.events(ev.TaskCompleted, ev.TaskError)]
+        if not ends or story.created.program.kind != "plan":
+            continue
+        document = msgspec.json.decode(story.created.program.source)
+        parts = ("finally", "on_failure") if isinstance(ends[0], ev.TaskError) else ("finally",)
+        own = _begun([fact for fact in story.facts if fact.seq > story.born])
+        for step in (step for part in parts for step in document.get(part, ())):
+            if step["id"] not in own:
+                yield f"{story.id}: it ended, and its step {step['id']} never began here"
+
+
+def a_key_stays_until_its_step_completes(case: Case) -> Iterator[str]:
+    """Whatever is made from an execution calls a step that began there and did not complete by the same key, as long as
+    its input is the same.
+    """
+    for (execution_id, path), calls in case.told.calls.items():
+        story = case.told.stories[execution_id]
+        first = next((call for call in calls if call.phase == "called"), None)
+        start = story.start_of(path, first.attempt) if first is not None else None
+        before = _last_start(case, story, path)
+        if first is None or start is None or before is None or not isinstance(start.event, ev.StepStarted):
+            continue
+        if before[0] == start.event.digest and before[1] != first.key:
+            yield f"{execution_id} {path}: it was called by the key {before[1]}, and is called by {first.key} here"
+
+
+def _last_start(case: Case, story: Story, path: str) -> tuple[str, str] | None:
+    """The input and the key of the last call of a step, in what an execution was made from; None if it completed."""
+    origin = story.created.forked_from
+    copies = [fact for fact in story.facts if fact.seq <= story.born and getattr(fact.event, "path", "") == path]
+    if origin is None or any(map(_is_copy, copies)):
+        return None
+    facts = [fact for fact in made_of(case, story) if getattr(fact.event, "path", "") == path]
+    if any(isinstance(fact.event, ev.StepCompleted) for fact in facts):
+        return None
+    before = case.told.stories[origin.id]
+    starts = [fact for fact in facts if isinstance(fact.event, ev.StepStarted) and fact.seq > before.born]
+    if not starts:
+        return _last_start(case, before, path)
+    attempts = {
+        event.attempt: event.digest for event in (fact.event for fact in starts) if isinstance(event, ev.StepStarted)
+    }
+    calls = [call for call in case.told.calls.get((before.id, path), []) if call.phase == "called"]
+    calls = [call for call in calls if call.attempt in attempts]
+    return (attempts[calls[-1].attempt], calls[-1].key) if calls else None
+
+
+def _is_copy(fact: Fact) -> bool:
+    return isinstance(fact.event, ev.StepCompleted | ev.StepInDoubt)
+
+
+def what_is_kept_has_the_input_it_is_asked_for_with(case: Case) -> Iterator[str]:
+    """In an execution that completed, no copied outcome of a tool was used for another input than it was made with;
+    unless a person has said so.
+    """
+    for story in case.told.stories.values():
+        if story.created.program.kind != "plan" or not any(story.events(ev.TaskCompleted)):
+            continue
+        copies = {event.path: event for fact, event in story.events(ev.StepStarted) if fact.seq <= story.born}
+        copies |= {event.path: event for fact, event in story.events(ev.StepStarted) if fact.seq > story.born}
+        settled = {event.path for fact, event in story.events(ev.StepDiverged, ev.StepSkipped) if fact.seq > story.born}
+        done = {event.path for _, event in story.events(ev.StepCompleted)}
+        for path, step in _tool_steps(msgspec.json.decode(story.created.program.source)["steps"], ""):
+            copy = copies.get(path)
+            if copy is None or path in settled or path not in done or copy.fallback:
+                continue
+            wanted = input_digest(step["tool"], msgspec.json.encode(step.get("with", {})))
+            if copy.digest and copy.digest != wanted:
+                yield f"{story.id} {path}: its outcome was made with another input than its plan gives it now"
+
+
+def _tool_steps(steps: list[dict[str, Any]], around: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Those whose input stands in the plan."""
+    for step in steps:
+        if "tool" in step and "for_each" not in step:
+            yield f"{around}{step['id']}", step
+        elif "steps" in step and "for_each" not in step:
+            yield from _tool_steps(step["steps"], f"{around}{step['id']}/")
+
+
+CHECKS: tuple[Check, ...] = (
+    what_completed_is_not_forgotten,
+    what_nobody_has_taken_comes_along,
+    every_end_runs_its_steps,
+    a_key_stays_until_its_step_completes,
+    what_is_kept_has_the_input_it_is_asked_for_with,
+)

@@ -51,6 +51,8 @@ def statuses_move_along_the_table(case: Case) -> Iterator[str]:
                 if status not in move.frm:
                     yield f"{story.id}: event {fact.seq} {kind} while {status}"
                 status = move.to
+            if isinstance(fact.event, ev.StepDiscarded):
+                steps.pop(fact.event.path, None)
             move = STEP_MOVES.get(kind)
             if move is not None:
                 path = str(getattr(fact.event, "path", ""))

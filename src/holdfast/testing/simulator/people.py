@@ -230,7 +230,8 @@ class People:
         async def retry(host: Host) -> bool:
             steps = list((await host.engine.get(whom.id).state()).steps)
             from_step = dice.choice(steps) if steps and dice.random() < 0.5 else ""
-            run = await host.engine.retry(whom.id, from_step=from_step, again=True, by="client")
+            mended = mended_plan((await host.engine.get(whom.id).state()).facts().program, dice)
+            run = await host.engine.retry(whom.id, from_step=from_step, program=mended, again=True, by="client")
             self._common.world.titles[run.id] = f"{whom.title} again"
             return True
 
@@ -318,6 +319,22 @@ class People:
 
     def trouble(self, text: str) -> None:
         self._write(Trouble(at_us=self._now_us(), process="", text=text))
+
+
+def mended_plan(program: ev.Program, dice: Random) -> dict[str, Any] | None:
+    """The same plan, in which some steps have another input; None if it stays as it is."""
+    if program.kind != "plan" or dice.random() < 0.5:
+        return None
+
+    def mended(step: dict[str, Any]) -> dict[str, Any]:
+        if "steps" in step:
+            return {**step, "steps": [mended(inner) for inner in step["steps"]]}
+        if "tool" in step and "for_each" not in step and step["tool"] != "listing" and dice.random() < 0.3:
+            return {**step, "with": {"value": dice.randint(100, 199)}}
+        return step
+
+    document = msgspec.json.decode(program.source)
+    return {**document, "steps": [mended(step) for step in document["steps"]]}
 
 
 def roots(heads: list[Head]) -> list[Head]:

@@ -11,7 +11,16 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.core.commands import Answer, Command
-from holdfast.core.events import AnyEvent, Event, StepStarted, TaskCompleted, TaskCreated, TaskError, TaskStopped
+from holdfast.core.events import (
+    AnyEvent,
+    Event,
+    StepDiscarded,
+    StepStarted,
+    TaskCompleted,
+    TaskCreated,
+    TaskError,
+    TaskStopped,
+)
 from holdfast.journal.codec import Row, Snapshot, decode
 from holdfast.journal.store import Claim, Entry, Head, NewExecution
 from holdfast.testing.simulator.history import Called, Committed, Deleted, Held, History, Wiped
@@ -108,7 +117,16 @@ class Story(msgspec.Struct):
 
     def events(self, *kinds: type[E]) -> list[tuple[Fact, E]]:
         """The events of these kinds, each with its fact."""
-        return [(fact, fact.event) for fact in self.facts if isinstance(fact.event, kinds)]
+        found = [(fact, fact.event) for fact in self.facts if isinstance(fact.event, kinds)]
+        gone = self.discarded
+        return [(fact, event) for fact, event in found if not _is_gone(fact, gone)] if gone else found
+
+    @property
+    def discarded(self) -> dict[str, int]:
+        """The steps whose copies counted no more, and since which event."""
+        if not self.created.forked_from:
+            return {}
+        return {fact.event.path: fact.seq for fact in self.facts if isinstance(fact.event, StepDiscarded)}
 
     @property
     def created(self) -> TaskCreated:
@@ -126,7 +144,13 @@ class Story(msgspec.Struct):
         return next((fact for fact, event in starts if (event.path, event.attempt) == (path, attempt)), None)
 
     def of_path(self, path: str) -> list[Fact]:
-        return [fact for fact in self.facts if getattr(fact.event, "path", None) == path]
+        found = [fact for fact in self.facts if getattr(fact.event, "path", None) == path]
+        gone = self.discarded
+        return [fact for fact in found if not _is_gone(fact, gone)] if gone else found
+
+
+def _is_gone(fact: Fact, discarded: dict[str, int]) -> bool:
+    return fact.seq < discarded.get(getattr(fact.event, "path", ""), 0)
 
 
 class Testimony(msgspec.Struct):

@@ -49,6 +49,10 @@ class Rollback:
         self.was_undone = bool(undone if keys is None else undone & set(keys))  # some of it, before
         self._undone: set[str] = set()  # by this rollback
 
+    def undone_keys(self) -> frozenset[str]:
+        """The keys of the calls of which something is undone by now, by whichever rollback."""
+        return self._before.undone(self._execution_id)
+
     def plan(self) -> list[Undoing]:
         """What is to be done, newest first; nothing is changed."""
         paper = _Paper(self._grounds)
