@@ -6,7 +6,7 @@ recorded outcomes back. Plans and functions live in holdfast.programs; agents an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Literal, Protocol
 
@@ -137,6 +137,22 @@ class Steps(Protocol):
 
     def expect(self, path: str, tool: str, name: str = "", digest: str = "") -> None:
         """Stop with a Divergence if another kind of step is recorded under this path."""
+        ...
+
+    async def dropped(self, path: str, attempted: str) -> None:
+        """Stop with a Divergence: the program has begun this step, and does not ask for it any more."""
+        ...
+
+    def tell_recorded(self, told: Callable[[Sequence[ev.Event], int], None] | None) -> None:
+        """Tell of the events of steps as soon as they are recorded, with the number of the last one."""
+        ...
+
+    def end_wait(self, path: str) -> None:
+        """The step at this path waits for nothing any more: what waits gets Cancelled, what runs comes to its end."""
+        ...
+
+    def cancelled(self, path: str) -> None:
+        """Record that the wait at this path was ended."""
         ...
 
     async def wait_extended(self, known: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,12 +16,15 @@ from holdfast.core.forms import ASK
 from holdfast.core.policy import Approval
 from holdfast.engine import waits
 from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Stakes, StepCall
-from holdfast.engine.step import perform
+from holdfast.engine.step import perform, recorded_text
 from holdfast.tools.human import Question
 from holdfast.tools.masks import masks
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
+
+
+CANCELLED = "another branch of the same ctx.gather failed"
 
 
 class DriverSteps:
@@ -43,6 +46,20 @@ class DriverSteps:
             raise self._run.diverged(path, f"{step.tool} {step.name}".rstrip(), f"{tool} {name}".rstrip())
         if digest and step.digest and digest != step.digest:
             raise self._run.diverged(path, f"{tool} with other inputs", tool)
+
+    async def dropped(self, path: str, attempted: str) -> None:
+        raise self._run.diverged(path, await recorded_text(self._run, path), attempted, dropped=True)
+
+    def tell_recorded(self, told: Callable[[Sequence[ev.Event], int], None] | None) -> None:
+        self._run.on_recorded = told
+
+    def end_wait(self, path: str) -> None:
+        self._run.end_wait(path)
+
+    def cancelled(self, path: str) -> None:
+        step = self.state.steps.get(path)
+        if step is not None and step.kind != "child" and step.status in ("waiting", "retrying"):
+            self._record(ev.StepSkipped(at=self.now_us(), path=path, reason=CANCELLED))
 
     async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]], digest: str = "") -> str:
         return await waits.start_child(self._run, path, make, digest)

@@ -19,7 +19,7 @@ from holdfast.core.events import SCHEMA_VERSION, AnyEvent, Event
 from holdfast.core.execution import Execution
 
 DIGEST_BYTES = 16
-SNAPSHOT_VERSION = 2  # raise it when the fold changes its meaning: older snapshots are then folded anew from the events
+SNAPSHOT_VERSION = 3  # raise it when the fold changes its meaning: older snapshots are then folded anew from the events
 CHAIN_START = b"\0" * DIGEST_BYTES
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
