@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from typing import TypeVar
 
 from holdfast.core import events as ev
-from holdfast.core.errors import Cancelled
+from holdfast.core.errors import Cancelled, Suspended
 from holdfast.core.execution import Step
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.engine.program import Steps
@@ -95,6 +95,7 @@ class AnswerOrder:
         self._began_together = 0
         self._count = 0
         self._is_looking = False
+        self._is_closed = False
         self._idle_turns = self._turns = 0
         self._judging: asyncio.TimerHandle | None = None
         self._may_judge = False
@@ -109,12 +110,14 @@ class AnswerOrder:
 
     def close(self) -> None:
         """The function is over: no call is answered any more."""
+        self._is_closed = True
         self._steps.tell_recorded(None)
         self._counter.end()
         if self._judging is not None:
             self._judging.cancel()
         for task in self._members:
             self._counter.remove(task)
+        self._members.clear()
         for call in [call for calls in self._open.values() for call in calls]:
             if call.future is not None and not call.future.done():
                 call.task.cancel()
@@ -180,6 +183,8 @@ class AnswerOrder:
             self._outside.add(task)
 
     async def _in_order(self, asking: Asking, work: Callable[[], Awaitable[T]], task: AnyTask) -> T:
+        if self._is_closed:
+            raise Suspended
         if task not in self._members:
             self.join(task)
             task.add_done_callback(self.leave)

@@ -239,7 +239,7 @@ async def _perform(ctx: Context, name: str, kind: str, rest: list[Any], see: See
 def _numbered(ctx: Context, name: str) -> str:
     """The path of the step that was just asked for without a name."""
     path = f"{ctx._scope}{name}"  # pyright: ignore[reportPrivateUsage] -- the path, as recorded
-    count = ctx._seen.get(path, 1)  # pyright: ignore[reportPrivateUsage]
+    count = ctx._seen.get(name, 1)  # pyright: ignore[reportPrivateUsage]
     return path if count == 1 else f"{path}~{count}"
 
 
