@@ -33,6 +33,7 @@ from holdfast.engine.checkpointing import Owed
 from holdfast.engine.compat import differences, home_elsewhere, is_of_folder, unaccepted
 from holdfast.engine.driver import Driver
 from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, suited, task_of
+from holdfast.engine.resume_check import Outlook, check_prerequisites, check_replay, outlook
 from holdfast.engine.health import HealthWatch
 from holdfast.engine.holding import hold, let_go
 from holdfast.engine.keeping import Keeper, Onlooker, Recovery
@@ -283,12 +284,11 @@ class Engine:
 
         `force` accepts whatever has changed since it was recorded, `other_folder` only that it is in another folder.
         """
-        _, state, _ = await open_state(self.services, execution_id)
+        head, state, _ = await open_state(self.services, execution_id)
         forced: tuple[str, ...] = ()
         if not state.is_ended:
             found = differences(state, self.services)
             if left := unaccepted(found, force=force, other_folder=other_folder):
-                head = await self.services.store.head(execution_id)
                 home = home_elsewhere(state, self.services) if head.held != carrying.HELD else ""
                 imported = head.held == carrying.HELD
                 raise ResumeMismatch(left, home, imported=imported, only_folder=all(map(is_of_folder, left)))
@@ -297,6 +297,8 @@ class Engine:
             forced = tuple(dict.fromkeys(found if force else filter(is_of_folder, found)))
             if not force:
                 await look(self.services, execution_id, accepting=forced)
+                await check_prerequisites(self.services, state)
+            await check_replay(self.services, head, self._liveness.is_dead)
         answer = await self.command(execution_id, "resume", by=by, why=why, forced=forced)
         if answer.outcome != "refused":
             await let_go(self.services.store, execution_id)
@@ -304,6 +306,10 @@ class Engine:
         if answer.outcome == "refused":
             raise Refused(answer.text)
         return answer
+
+    async def outlook(self, execution_id: str) -> Outlook:
+        """Whether an execution would go on here with today's code, tools and folder. Changes nothing."""
+        return await outlook(self.services, execution_id)
 
     def drive(self, execution_id: str) -> None:
         """From now on this process looks after it: it drives it as soon as it is due and nobody else does."""
