@@ -33,12 +33,12 @@ from holdfast.engine.checkpointing import Owed
 from holdfast.engine.compat import differences, home_elsewhere, is_of_folder, unaccepted
 from holdfast.engine.driver import Driver
 from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, suited, task_of
-from holdfast.engine.resume_check import Outlook, check_prerequisites, check_replay, outlook
 from holdfast.engine.health import HealthWatch
 from holdfast.engine.holding import hold, let_go
 from holdfast.engine.keeping import Keeper, Onlooker, Recovery
 from holdfast.engine.ownership import look, open_state
 from holdfast.engine.program import Program
+from holdfast.engine.resume_check import Outlook, check_prerequisites, check_replay, outlook
 from holdfast.engine.run import Run
 from holdfast.engine.services import Services
 from holdfast.engine.slots import Slot

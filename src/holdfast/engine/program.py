@@ -155,6 +155,10 @@ class Steps(Protocol):
         """Record that the wait at this path was ended."""
         ...
 
+    def given_up(self, path: str) -> None:
+        """The program cancelled this call before it had its turn: an attempt that a crash has lost is settled."""
+        ...
+
     async def wait_extended(self, known: int) -> None:
         """Return when more extensions than `known` have been journaled."""
         ...

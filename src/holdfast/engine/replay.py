@@ -200,5 +200,7 @@ class HistorySteps:
 
     def cancelled(self, path: str) -> None: ...
 
+    def given_up(self, path: str) -> None: ...
+
     async def wait_extended(self, known: int) -> None:
         await asyncio.get_running_loop().create_future()

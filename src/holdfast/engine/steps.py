@@ -61,6 +61,16 @@ class DriverSteps:
         if step is not None and step.kind != "child" and step.status in ("waiting", "retrying"):
             self._record(ev.StepSkipped(at=self.now_us(), path=path, reason=CANCELLED))
 
+    def given_up(self, path: str) -> None:
+        step = self.state.steps.get(path)
+        if step is None or step.status != "running" or step.kind not in ("tool", "code") or self._run.cause is not None:
+            return
+        at, why = self.now_us(), "its process ended while it ran, and its program then cancelled it"
+        if step.effect == "once":
+            self._record(ev.StepInDoubt(at=at, path=path, why=why, attempt=step.attempt))
+        else:
+            self._record(ev.StepInterrupted(at=at, path=path, attempt=step.attempt, lost=True))
+
     async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]], digest: str = "") -> str:
         return await waits.start_child(self._run, path, make, digest)
 

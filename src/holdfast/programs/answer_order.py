@@ -244,9 +244,13 @@ class AnswerOrder:
         call.future = self._loop.create_future()
         self._beginning.append(call)
         self.enter(call.task)
-        if call.future.done() and self._began_together > 1:
-            await asyncio.sleep(0)  # it let them begin itself, and the others came first
-        await call.future
+        try:
+            if call.future.done() and self._began_together > 1:
+                await asyncio.sleep(0)  # it let them begin itself, and the others came first
+            await call.future
+        except asyncio.CancelledError:
+            self._steps.given_up(call.asking.path)
+            raise
         if call.asking.path not in self._state.steps and self._dropped(call.asking.scope):
             await self._refuse_dropped(call.asking)
 

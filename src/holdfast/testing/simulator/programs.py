@@ -202,7 +202,8 @@ def random_race(dice: Random) -> Script:
     after = [["sleep", dice.choice((0.5, 2))], ["call", dice.choice(TOOLS), 0, "fail"]]
     changing = ["changing", dice.choice(("jot", "put")), dice.choice(("jot", "put"))]
     race = ["race", *runners[: dice.choice((2, 3))]]
-    return [race, changing, *after[: dice.randint(1, 2)], ["beside", [*after, ["random"]]]]
+    failing = ["try", [["gather", [["call", "pay_or_fail", 0, "fail"]], [["wait", EVENTS[0], 5]], [["sleep", 4]]]]]
+    return [race, changing, failing, *after[: dice.randint(1, 2)], ["beside", [*after, ["random"]]]]
 
 
 def player(see: See) -> Function[..., Any]:
