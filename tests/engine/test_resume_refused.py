@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from engine.kit import HURRY, Gate, echo, engine_at, events, names, plan, result, seen, step
+from engine.kit import HURRY, Gate, echo, engine_at, events, plan, result, seen, step
 from holdfast.core.errors import Divergence, Misconfigured
 
 
@@ -98,16 +98,6 @@ async def test_resume_does_not_ask_for_what_steps_needed_that_have_ended(tmp_pat
         await run.resume()
         await run.send("go")
         await result(run)
-
-
-async def test_resume_of_a_completed_execution_says_so(tmp_path: Path) -> None:
-    async with engine_at(tmp_path, echo) as engine:
-        run = await engine.start(plan(step("a", "echo")))
-        await result(run)
-        before = await names(run)
-        answer = await run.resume()
-        assert (answer.outcome, answer.text) == ("unchanged", "it is completed already")
-        assert await names(run) == before
 
 
 async def test_outlook_says_where_an_execution_would_go_on(tmp_path: Path) -> None:

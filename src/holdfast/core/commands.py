@@ -182,8 +182,6 @@ def _pause(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
 
 
 def _resume(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    if state.status == "completed":
-        return _unchanged("it is completed already")
     if state.is_ended:
         return _ended(state)
     held = state.status == "queued" and state.facts().hold
