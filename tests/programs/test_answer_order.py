@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from engine.kit import HURRY, engine_at, quiet, result, seen
 from holdfast.testing import Lab
 
 
@@ -111,3 +112,44 @@ def test_branches_of_gather_finish_in_the_recorded_order(lab: Lab) -> None:
         return order
 
     assert lab.run(program, crash_at="everywhere").output == ["b", "c", "a"]
+
+
+@holdfast.tool(effect="read")
+async def number(value: int) -> int:
+    return value
+
+
+@holdfast.function
+async def in_sequence(ctx: holdfast.Context) -> Any:
+    for value in range(2000):
+        await ctx.call(number, value)
+    return await ctx.wait_for("go")
+
+
+@holdfast.function
+async def side_by_side(ctx: holdfast.Context) -> Any:
+    await ctx.gather(*(ctx.call(number, value) for value in range(1000)))
+    return await ctx.wait_for("go")
+
+
+@pytest.mark.parametrize(("function", "turns_max"), [(in_sequence, 300), (side_by_side, 1300)])
+async def test_replay_takes_few_turns_of_the_loop(
+    function: Any, turns_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, run_once = 0, asyncio.BaseEventLoop._run_once  # type: ignore[attr-defined]
+
+    def counted(loop: Any) -> None:
+        nonlocal turns
+        turns += 1
+        run_once(loop)
+
+    async with engine_at("memory:", functions=[function], limits=HURRY) as engine:
+        run = await engine.start(function)
+        await seen(run, "task:waiting")
+        await quiet(engine)
+        monkeypatch.setattr(asyncio.BaseEventLoop, "_run_once", counted)
+        await run.send("go")
+        await result(run)
+        monkeypatch.undo()
+        await asyncio.sleep(0)
+        assert turns < turns_max
