@@ -329,7 +329,7 @@ LIMITS = (
     Limit("journal.log", "SNAPSHOT_EVENTS_MIN", "events after which a snapshot is considered"),
     Limit("tools.logbook", "LOG_BYTES_MAX", "bytes of one attempt's log; its first and its last half are kept"),
     Limit("tools.logbook", "LINE_CHARS_MAX", "characters of one line of a log; longer ones are kept in pieces"),
-    Limit("engine.engine", "POSTED_TOGETHER", "commands of a bulk in one transaction"),
+    Limit("engine.command_gateway", "POSTED_TOGETHER", "commands of a bulk in one transaction"),
     Limit("cli.bulk", "EXECUTIONS_MAX", "executions of one bulk"),
     Limit("journal.bulks", "KNOWN_DAYS", "days for which a bulk can be gone on with"),
     Limit("journal.bulks", "BULKS_MAX", "bulks that are remembered"),

@@ -15,6 +15,7 @@ FACE = [
     "Approval",
     "Breaker",
     "Call",
+    "Cancelled",
     "Context",
     "DidNotHappen",
     "Engine",

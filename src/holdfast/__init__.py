@@ -13,6 +13,7 @@ from holdfast.version import VERSION as __version__
 if TYPE_CHECKING:
     from holdfast.app import Engine
     from holdfast.core.errors import (
+        Cancelled,
         ExecutionFailed,
         ExecutionStopped,
         HoldfastError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "holdfast.app": ("Engine",),
     "holdfast.core.errors": (
+        "Cancelled",
         "ExecutionFailed",
         "ExecutionStopped",
         "HoldfastError",
@@ -68,6 +70,7 @@ __all__ = [
     "Approval",
     "Breaker",
     "Call",
+    "Cancelled",
     "Context",
     "DidNotHappen",
     "Engine",

@@ -248,7 +248,7 @@ def test_retry_with_other_inputs_and_fork_at_a_step(shop: Workshop) -> None:
 def test_what_makes_no_sense_is_refused_with_exit_2(shop: Workshop) -> None:
     shop.run("run", "two.yaml")
     identity = shop.newest()["id"]
-    for verb in ("pause", "interrupt", "resume"):
+    for verb in ("pause", "interrupt"):
         refused = shop.run(verb, "@last", code=2)
         again = f"to run it again: holdfast retry {identity} --from STEP"
         assert refused.err == f"holdfast: the execution is completed; {again}\n"

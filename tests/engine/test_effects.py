@@ -326,7 +326,7 @@ async def test_closing_the_engine_while_a_once_step_runs_leaves_a_doubt(tmp_path
     assert len(gate.calls) == 1
 
 
-async def test_step_cancelled_because_another_branch_failed_is_settled_in_the_journal() -> None:
+async def test_step_that_its_program_cancels_is_settled_in_the_journal() -> None:
     pay, look = Gate("pay", effect="once"), Gate("look")
 
     @holdfast.tool(effect="read")
@@ -336,8 +336,13 @@ async def test_step_cancelled_because_another_branch_failed_is_settled_in_the_jo
 
     @holdfast.function
     async def race(ctx: holdfast.Context) -> str:
+        calls = [ctx.call(pay.tool, name="pay"), ctx.call(look.tool, name="look")]
+        tasks = [asyncio.ensure_future(call) for call in calls]
         with pytest.raises(holdfast.StepFailed):
-            await ctx.gather(ctx.call(pay.tool), ctx.call(look.tool), ctx.call(fails))
+            await ctx.call(fails)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         return "lived with it"
 
     async with engine_at("memory:", functions=[race]) as engine:

@@ -17,7 +17,9 @@ from holdfast.core.failure import RetryLater
 from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES
 from holdfast.core.schedule import Schedule
 from holdfast.engine import attempt, child_messages, gates, ownership, pulse, remedies, requests, step, trying, waiting
+from holdfast.engine.steps import DriverSteps
 from holdfast.engine.voice import Voice
+from holdfast.programs.answer_order import AnswerOrder
 from holdfast.programs.context import Context
 from holdfast.programs.plan import PlanProgram
 from holdfast.programs.plan_walk import Level, Walker, _Items
@@ -242,7 +244,37 @@ def pass_nothing_down() -> Broken:
     return patch.object(child_messages, "pass_down", lambda *_: [])
 
 
+def answer_in_any_order() -> Broken:
+    """A function's calls are answered as soon as they are asked for, and dropped steps are let pass."""
+
+    async def at_once(_: AnswerOrder, asking: Any, work: Any) -> Any:
+        return await work()
+
+    async def let_pass(*_: Any) -> None: ...
+
+    return together(patch.object(AnswerOrder, "answer", at_once), patch.object(AnswerOrder, "finish", let_pass))
+
+
+def run_both_versions() -> Broken:
+    """Changed code always runs its new version, and the old step is let pass."""
+
+    async def let_pass(*_: Any) -> None: ...
+
+    return together(
+        patch.object(AnswerOrder, "is_new_ground", lambda *_: True),
+        patch.object(AnswerOrder, "_refuse_dropped", let_pass),
+    )
+
+
+def leave_waits_open() -> Broken:
+    """When a branch fails, the others end, and what they waited for stays open."""
+    return patch.object(DriverSteps, "cancelled", lambda *_: None)
+
+
 RULE_SABOTEURS = (
+    broken("answer a function in any order", answer_in_any_order, "a_race_has_one_winner", 150),
+    broken("run both versions of changed code", run_both_versions, "changed_code_runs_one_version", 100),
+    broken("leave the waits of cancelled branches open", leave_waits_open, "what_is_waited_for_is_named", 150),
     broken("call every failure harmless", call_everything_harmless, "no_effect_happens_more_often_than_allowed", 60),
     broken("verify nothing", verify_nothing, "a_once_step_runs_again_only_when_allowed", 60),
     broken("ask a person before the check", ask_no_check, "a_person_is_asked_after_the_check", 60),

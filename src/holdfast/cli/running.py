@@ -171,7 +171,10 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
                 found = engine.get((await engine.restore(file, force=force, other_folder=other_folder)).id)
             else:
                 found = await engine.find(execution)
-            since = (await found.head()).seq
+            before = await found.head()
+            since = before.seq
+            if before.status == "completed":
+                return _tell_completed(before, as_json)
             await engine.resume(found.id, why=why, force=force, other_folder=other_folder)
             if detached:
                 return await detach(engine, found, as_json)
@@ -183,6 +186,12 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
             )
 
     return wait_for(work())
+
+
+def _tell_completed(head: Head, as_json: bool) -> int:
+    text = "it is completed already"
+    print(json_line({"id": head.id, "status": head.status, "text": text}) if as_json else f"{head.id}: {text}")
+    return 0
 
 
 def _recovery(detached: bool) -> Recovery:

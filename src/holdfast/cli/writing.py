@@ -58,6 +58,14 @@ def check(
         list[str] | None, typer.Argument(metavar="[PATH]…", help="Plans, or folders of them; this folder if none.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Let warnings fail the check as well.")] = False,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="Instead: would this execution go on with today's code? `unfinished`: all of them. Repeatable.",
+            autocompletion=candidates.ids,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Check plans: every mistake at once, with file, line and place.
@@ -71,10 +79,17 @@ def check(
     Example:
       holdfast check
       holdfast check plans/ report.yaml --strict
+      holdfast check --against unfinished
     """
     from holdfast.app import preparer_of
     from holdfast.cli.checking import check_all
 
+    if against:
+        if paths or strict:
+            raise UsageError("--against checks executions; say it without plans and without --strict")
+        from holdfast.cli.against import check_against
+
+        return check_against(settings_of(context), against, as_json=as_json)
     checked = check_all(paths or ["."], preparer_of(settings_of(context)))
     errors, warnings = checked.count("error"), checked.count("warning")
     fails = bool(errors or (strict and warnings))

@@ -1,7 +1,8 @@
 """Every error Holdfast raises on purpose. Each one says whose fault it is, what happened and what to do now.
 
 BaseException
-└── Suspended                 a program is put to sleep; user code must not catch it
+├── Suspended                 a program is put to sleep; user code must not catch it
+└── Cancelled                 a branch of `ctx.gather` ends, because another one failed
 Exception
 └── HoldfastError
     ├── UsageError            the caller's mistake; nothing was changed (exit code 2)
@@ -46,6 +47,13 @@ if TYPE_CHECKING:
 
 class Suspended(BaseException):
     """The program was put to sleep and will be replayed when there is something to do."""
+
+
+class Cancelled(BaseException):
+    """Another branch of the same ctx.gather failed: this one ends at its next ctx call."""
+
+    def __init__(self) -> None:
+        super().__init__((type(self).__doc__ or "").strip())
 
 
 class HoldfastError(Exception):

@@ -48,6 +48,8 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     attempts: tuple[Attempt, ...] = ()  # a tuple: the collector lets go of it, a list it would visit for ever
     started_at: int = 0
     ended_at: int = 0
+    started_seq: int = 0  # the event of its last attempt
+    ended_seq: int = 0  # the event of its outcome: functions get their outcomes in this order
     output: Raw = Raw(b"null")
     failure: Failure | None = None
     critical: bool = True
@@ -120,6 +122,7 @@ class Received(msgspec.Struct, frozen=True):
 class Child(msgspec.Struct, kw_only=True, omit_defaults=True):
     id: str
     path: str
+    started_seq: int = 0
     status: str = "queued"
     output: Raw = Raw(b"null")
     failure: Failure | None = None
@@ -131,6 +134,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     id: str
     seq: int = 0
     last_at: int = 0
+    copied: int = 0  # its first events, which were copied from the execution it was made from; its own come after them
     status: str = NEW
     created: ev.TaskCreated | None = None
     title: str = ""

@@ -72,6 +72,7 @@ def _step(state: Execution, path: str, tag: str) -> Step:
 
 def _end_step(state: Execution, step: Step, at: int) -> None:
     step.ended_at = at
+    step.ended_seq = state.seq + 1
     step.due_at = None
     step.arguments = UNSET
     state.open_steps.discard(step.path)
@@ -127,6 +128,7 @@ def _started(state: Execution, event: ev.TaskStarted) -> None:
     state.pause_announced = False
     if not state.started_at:
         state.started_at = event.at
+        state.copied = state.seq
 
 
 def _recovered(state: Execution, event: ev.TaskRecovered) -> None:
@@ -207,6 +209,7 @@ def _step_started(state: Execution, event: ev.StepStarted) -> None:
     step.due_at = None
     step.reason = ""
     step.started_at = event.at
+    step.started_seq = state.seq + 1
     if state.carried and (carried := state.carried.pop(event.path, None)) is not None:
         step.ended = carried.ended
         if carried.is_for(event):
@@ -293,6 +296,7 @@ def _step_retrying(state: Execution, event: ev.StepRetrying) -> None:
 
 def _step_skipped(state: Execution, event: ev.StepSkipped) -> None:
     step = _step(state, event.path, "step:skipped")
+    state.spend.wanted.pop(event.path, None)
     if state.spend.reserved:
         fold_budget.settled(state, event)
     step.reason = event.reason
@@ -429,7 +433,7 @@ def _received(state: Execution, event: ev.EventReceived) -> None:
 
 
 def _child_started(state: Execution, event: ev.ChildStarted) -> None:
-    state.children[event.path] = Child(id=event.child_id, path=event.path)
+    state.children[event.path] = Child(id=event.child_id, path=event.path, started_seq=state.seq + 1)
     fold_budget.child_started(state, event)
 
 

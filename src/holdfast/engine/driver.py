@@ -59,6 +59,7 @@ class Driver:
         self.finished = asyncio.Event()  # everything is let go of
         self._extended: list[asyncio.Future[None]] = []
         self._errands: set[asyncio.Task[None]] = set()
+        self.on_recorded: Callable[[Sequence[ev.Event], int], None] | None = None  # the program, if it wants to know
         self._handled: set[str] = set()  # commands seen here, by id: asked twice is done once
         self.loop = asyncio.get_running_loop()
         self.loop_time = self.loop.time
@@ -66,7 +67,7 @@ class Driver:
         self._watched = services.feed.watched
         self._pulse = pulse = Pulse(self, slot)
         self.busy, self.idle, self.admit = pulse.busy, pulse.idle, pulse.admit
-        self.park, self.poke = pulse.park, pulse.poke
+        self.park, self.poke, self.end_wait = pulse.park, pulse.poke, pulse.end_wait
         self.purse = Purse(self)
         self.places = services.guards.own_places(log.state.facts().parallel)
         self.limits = limits_of(log.state.facts())
@@ -236,6 +237,8 @@ class Driver:
         if self.log.error is not None or self.log.released:
             raise Suspended
         self.log.append(*events, **extras)
+        if self.on_recorded is not None:
+            self.on_recorded(events, self.state.seq)
         if events and self.state.spend.limit_micros is not None:
             # Only for what was journaled: asking for a place is done here, too, and must not be asked for in turn.
             self.purse.look()
@@ -280,17 +283,9 @@ class Driver:
                 return event
         return None
 
-    def diverged(self, path: str, recorded: str, attempted: str) -> Divergence:
+    def diverged(self, path: str, recorded: str, attempted: str, *, dropped: bool = False) -> Divergence:
         """Stop here and now: even a program that catches the error gets no further step."""
-        error = Divergence(
-            f"step {path} was recorded with another input; nothing was changed\n"
-            f"  recorded:  {recorded}\n"
-            f"  attempted: {attempted}\n"
-            "give the changed step another name, put the code back, or start a new execution",
-            path=path,
-            recorded=recorded,
-            attempted=attempted,
-        )
+        error = divergence(path, recorded, attempted, dropped=dropped)
         self._stop_for(error, "diverged")
         return error
 
@@ -391,6 +386,22 @@ class Driver:
             for future in waiting:
                 if not future.done():
                     future.set_result(None)
+
+
+def divergence(path: str, recorded: str, attempted: str, *, dropped: bool = False) -> Divergence:
+    """What the journal says and what the code does, side by side. `dropped`: the code asks for the step no more."""
+    what = "was begun, and the code does not ask for it any more" if dropped else "was recorded with another input"
+    way_out = (
+        'put the code back, keep both versions with `if ctx.patched("…")`, or start a new execution'
+        if dropped
+        else "give the changed step another name, put the code back, or start a new execution"
+    )
+    return Divergence(
+        f"step {path} {what}; nothing was changed\n  recorded:  {recorded}\n  attempted: {attempted}\n{way_out}",
+        path=path,
+        recorded=recorded,
+        attempted=attempted,
+    )
 
 
 def _left_in_doubt(step: Step) -> Failure:

@@ -39,6 +39,7 @@ from holdfast.engine.keeping import Keeper, Onlooker, Recovery
 from holdfast.engine.orders import Order
 from holdfast.engine.ownership import look, open_state
 from holdfast.engine.program import Program
+from holdfast.engine.resume_check import Outlook, check_prerequisites, check_replay, outlook
 from holdfast.engine.run import Run
 from holdfast.engine.services import Services
 from holdfast.engine.slots import Slot
@@ -251,12 +252,11 @@ class Engine:
 
         `force` accepts whatever has changed since it was recorded, `other_folder` only that it is in another folder.
         """
-        _, state, _ = await open_state(self.services, execution_id)
+        head, state, _ = await open_state(self.services, execution_id)
         accepted: tuple[Difference, ...] = ()
         if not state.is_ended:
             found = differences(state, self.services)
             if left := unaccepted(found, force=force, other_folder=other_folder):
-                head = await self.services.store.head(execution_id)
                 imported = is_imported(head.held)
                 home = "" if imported else home_elsewhere(state, self.services)
                 raise ResumeMismatch(left, home, imported=imported, only_folder=only_of_folder(left))
@@ -265,6 +265,8 @@ class Engine:
             accepted = tuple(dict.fromkeys(one for one in found if force or one.is_of_folder))
             if not force:
                 await look(self.services, execution_id, accepting=accepted)
+                await check_prerequisites(self.services, state)
+            await check_replay(self.services, head, self._liveness.is_dead)
         answer = await self.command(execution_id, "resume", by=by, why=why, accepted=accepted)
         if answer.outcome != "refused":
             await let_go(self.services.store, execution_id)
@@ -272,6 +274,10 @@ class Engine:
         if answer.outcome == "refused":
             raise Refused(answer.text)
         return answer
+
+    async def outlook(self, execution_id: str) -> Outlook:
+        """Whether an execution would go on here with today's code, tools and folder. Changes nothing."""
+        return await outlook(self.services, execution_id)
 
     def drive(self, execution_id: str) -> None:
         """From now on this process looks after it: it drives it as soon as it is due and nobody else does."""

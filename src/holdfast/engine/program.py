@@ -153,6 +153,26 @@ class Steps(Protocol):
         """Stop with a Divergence if another kind of step is recorded under this path."""
         ...
 
+    async def dropped(self, path: str, attempted: str) -> None:
+        """Stop with a Divergence: the program has begun this step, and does not ask for it any more."""
+        ...
+
+    def tell_recorded(self, told: Callable[[Sequence[ev.Event], int], None] | None) -> None:
+        """Tell of the events of steps as soon as they are recorded, with the number of the last one."""
+        ...
+
+    def end_wait(self, path: str) -> None:
+        """The step at this path waits for nothing any more: what waits gets Cancelled, what runs comes to its end."""
+        ...
+
+    def cancelled(self, path: str) -> None:
+        """Record that the wait at this path was ended."""
+        ...
+
+    def given_up(self, path: str) -> None:
+        """The program cancelled this call before it had its turn: an attempt that a crash has lost is settled."""
+        ...
+
     async def wait_extended(self, known: int) -> None:
         """Return when more extensions than `known` have been journaled."""
         ...

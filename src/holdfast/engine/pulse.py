@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.core import events as ev
-from holdfast.core.errors import Suspended
+from holdfast.core.errors import Cancelled, Suspended
 from holdfast.engine.slots import Slot
 from holdfast.engine.waiting import Wait, listed
 
@@ -33,6 +33,7 @@ class Pulse:
         self._refusals = 0
         self._drained: asyncio.Event | None = None  # set when a closing driver has nothing running any more
         self._waits: dict[Wait, None] = {}  # in the order in which they began: whoever waited first goes on first
+        self._given_up: set[str] = set()  # paths of steps that may not wait any more
         self._going = asyncio.Event()
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._park_timer: asyncio.TimerHandle | None = None
@@ -109,6 +110,8 @@ class Pulse:
 
     async def park(self, wait: Wait) -> None:
         """Sleep until the wait is ready. It holds no place, and may be cut short and replayed."""
+        if wait.reason.path in self._given_up and self._may_end(wait):
+            raise Cancelled
         self._close_lost(wait.reason.path)
         self._waits[wait] = None
         self._active -= 1
@@ -125,6 +128,18 @@ class Pulse:
             await self.admit()
         finally:
             self._active += 1
+
+    def end_wait(self, path: str) -> None:
+        """The program wants nothing of this step any more: what it waits for, now or later, is not waited for."""
+        self._given_up.add(path)
+        for wait in list(self._waits):
+            if wait.reason.path == path and self._may_end(wait) and not wait.future.done():
+                wait.future.set_exception(Cancelled())
+
+    def _may_end(self, wait: Wait) -> bool:
+        """Not if its step may have had an effect: what it came to must be known."""
+        step = self._run.state.steps.get(wait.reason.path)
+        return step is None or step.status in ("waiting", "retrying") or step.kind == "child"
 
     def _close_lost(self, path: str) -> None:
         """A step that waits for money or for its turn before another attempt: if the last one ended with its process,

@@ -180,11 +180,16 @@ async def _diverged(run: Driver, call: StepCall, step: Step, digest: str, asked:
         if not step.diverged:
             run.append(ev.StepDiverged(at=run.now_us(), path=call.path, recorded=step.digest, attempted=digest))
         return
-    first = await run.recorded_start(call.path)
-    recorded = f"{first.tool} {_short(bytes(first.arguments))}" if first is not None else step.tool
-    raise run.diverged(call.path, recorded, f"{call.tool.name} {_short(masks.json(asked))}")
+    recorded = await recorded_text(run, call.path)
+    raise run.diverged(call.path, recorded, f"{call.tool.name} {short(masks.json(asked))}")
 
 
-def _short(value: bytes, limit: int = 200) -> str:
+async def recorded_text(run: Driver, path: str) -> str:
+    """What the journal says a step was asked: its tool and its arguments."""
+    first = await run.recorded_start(path)
+    return f"{first.tool} {short(bytes(first.arguments))}" if first is not None else run.state.steps[path].tool
+
+
+def short(value: bytes, limit: int = 200) -> str:
     text = value.decode("utf-8", "replace")
     return text if len(text) <= limit else text[:limit] + "…"

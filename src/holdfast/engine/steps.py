@@ -18,13 +18,16 @@ from holdfast.core.skips import Skip
 from holdfast.engine import waits
 from holdfast.engine.kept import Asked, asked_of, is_once_done, settle, settle_items, settle_left_out
 from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Stakes, StepCall
-from holdfast.engine.step import input_digest, outcome_of, perform
+from holdfast.engine.step import input_digest, outcome_of, perform, recorded_text
 from holdfast.tools.human import Question
 from holdfast.tools.masks import masks
 from holdfast.tools.values import encode
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
+
+
+CANCELLED = "another branch of the same ctx.gather failed"
 
 
 class DriverSteps:
@@ -51,6 +54,30 @@ class DriverSteps:
             raise self._run.diverged(path, f"{step.tool} {step.name}".rstrip(), f"{tool} {name}".rstrip())
         if digest and step.digest and digest != step.digest:
             raise self._run.diverged(path, f"{tool} with other inputs", tool)
+
+    async def dropped(self, path: str, attempted: str) -> None:
+        raise self._run.diverged(path, await recorded_text(self._run, path), attempted, dropped=True)
+
+    def tell_recorded(self, told: Callable[[Sequence[ev.Event], int], None] | None) -> None:
+        self._run.on_recorded = told
+
+    def end_wait(self, path: str) -> None:
+        self._run.end_wait(path)
+
+    def cancelled(self, path: str) -> None:
+        step = self.state.steps.get(path)
+        if step is not None and step.kind != "child" and step.status in ("waiting", "retrying"):
+            self._record(ev.StepSkipped(at=self.now_us(), path=path, reason=CANCELLED))
+
+    def given_up(self, path: str) -> None:
+        step = self.state.steps.get(path)
+        if step is None or step.status != "running" or step.kind not in ("tool", "code") or self._run.cause is not None:
+            return
+        at, why = self.now_us(), "its process ended while it ran, and its program then cancelled it"
+        if step.effect == "once":
+            self._record(ev.StepInDoubt(at=at, path=path, why=why, attempt=step.attempt))
+        else:
+            self._record(ev.StepInterrupted(at=at, path=path, attempt=step.attempt, lost=True))
 
     async def start_child(self, path: str, make: Callable[[], Awaitable[ChildTask]], digest: str = "") -> str:
         return await waits.start_child(self._run, path, make, digest)

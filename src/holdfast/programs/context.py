@@ -11,6 +11,7 @@ import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,7 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.durations import parse_duration, parse_moment
-from holdfast.core.errors import StepFailed, UsageError
+from holdfast.core.errors import Cancelled, StepFailed, UsageError
 from holdfast.core.failure import Failure
 from holdfast.core.forms import ASK
 from holdfast.core.inputs import INPUT_TYPES, InputType
@@ -26,9 +27,13 @@ from holdfast.core.policy import DEFAULT_POLICY, Effect, StepPolicy
 from holdfast.core.secrets import NAME, SecretText, marked, secret
 from holdfast.core.suggest import quoted
 from holdfast.engine.program import ChildTask, FallbackTool, Outcome, StepCall, Steps
-from holdfast.engine.step import input_digest
+from holdfast.engine.step import input_digest, short
+from holdfast.engine.steps import CANCELLED
+from holdfast.programs.answer_order import AnswerOrder, Asking
+from holdfast.programs.gather import Gathering
 from holdfast.tools.call import Call, running_call
-from holdfast.tools.human import asking
+from holdfast.tools.human import asking as human_ask
+from holdfast.tools.masks import masks
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
@@ -40,8 +45,11 @@ Branch = Awaitable[Any] | Callable[["Context"], Awaitable[Any]]
 
 
 class Context:
-    def __init__(self, steps: Steps, registry: Registry, make_child: MakeChild, scope: str = "") -> None:
+    def __init__(
+        self, steps: Steps, order: AnswerOrder, registry: Registry, make_child: MakeChild, scope: str = ""
+    ) -> None:
         self._steps = steps
+        self._order = order
         self._registry = registry
         self._make_child = make_child
         self._scope = scope
@@ -109,7 +117,8 @@ class Context:
         return self._perform(StepCall(path=path, tool=tool, arguments={}, kind="code", strict=True))
 
     async def _perform(self, call: StepCall) -> Any:
-        outcome = await self._steps.perform(call)
+        asking = Asking(call.path, self._scope, partial(_told, call))
+        outcome = await self._order.answer(asking, partial(self._steps.perform, call))
         return _typed(call.tool, _value(call.path, outcome))
 
     # ---- waiting ------------------------------------------------------------------------------------------------
@@ -127,7 +136,8 @@ class Context:
 
     async def _sleep(self, path: str, due_at: Callable[[], int], label: str, digest: str = "") -> None:
         self._steps.expect(path, "wait.timer", label)
-        _value(path, await self._steps.sleep(path, due_at(), label, digest))
+        asking = Asking(path, self._scope, f"wait.timer {label}".rstrip)
+        _value(path, await self._order.answer(asking, lambda: self._steps.sleep(path, due_at(), label, digest)))
 
     def wait_for(self, event: str, *, timeout: float | str | None = None, name: str | None = None) -> Awaitable[Any]:
         """Wait for an event from outside and return its data. One that came early is taken at once."""
@@ -136,8 +146,14 @@ class Context:
 
     async def _wait_for(self, path: str, event: str, limit: float | str | None) -> Any:
         self._steps.expect(path, "wait.event", event)
-        due_at = None if limit is None else self._steps.now_us() + int(parse_duration(limit) * 1e6)
-        return msgspec.json.decode(_value(path, await self._steps.wait_event(path, event, due_at)))
+        limit_us = None if limit is None else int(parse_duration(limit) * 1e6)
+
+        def wait() -> Awaitable[Outcome]:
+            due_at = None if limit_us is None else self._steps.now_us() + limit_us
+            return self._steps.wait_event(path, event, due_at)
+
+        asking = Asking(path, self._scope, lambda: f"wait.event {event}")
+        return msgspec.json.decode(_value(path, await self._order.answer(asking, wait)))
 
     def ask(
         self,
@@ -156,7 +172,7 @@ class Context:
             more: dict[str, Any] = {"form": form} if form is not None else {"type": type}
             if expires is not None:
                 more["expires"] = expires
-            return self.call(asking, message, name=name or "ask", **more)
+            return self.call(human_ask, message, name=name or "ask", **more)
         path = self._path("ask", name)
         return self._ask(path, message, type)
 
@@ -164,27 +180,29 @@ class Context:
         if wanted not in INPUT_TYPES:
             raise UsageError(f"ask: there is no type {wanted!r}; there are: {', '.join(INPUT_TYPES)}")
         self._steps.expect(path, ASK, message)
-        outcome = await self._steps.ask(path, message, Raw(encode({"type": wanted})))
+        schema = Raw(encode({"type": wanted}))
+        asking = Asking(path, self._scope, lambda: f"{ASK} {message}")
+        outcome = await self._order.answer(asking, lambda: self._steps.ask(path, message, schema))
         return msgspec.json.decode(_value(path, outcome))
 
     # ---- side by side -------------------------------------------------------------------------------------------
 
-    async def gather(self, *branches: Branch) -> list[Any]:
-        """Run branches side by side: awaitables made by this context, or callables that take a context of their own."""
+    async def gather(self, *branches: Branch, settle: bool = False, limit: int | None = None) -> list[Any]:
+        """Run branches side by side: awaitables made by this context, or callables that take a context of their own.
+
+        When one fails, what the others run comes to its end, what they wait for is given up, and each gets
+        `holdfast.Cancelled` at its next `ctx` call; then the error is raised. With `settle` none is cancelled, and an
+        error stands in the list in the place of its branch's result. At most `limit` run at a time.
+        """
         scope = self._path("gather", None)
-        prepared = [self._branch(branch, f"{scope}[{index}]/") for index, branch in enumerate(branches)]
-        tasks = [asyncio.ensure_future(branch) for branch in prepared]
+        if limit is not None and limit < 1:
+            raise UsageError(f"ctx.gather: limit must be at least 1, not {limit}")
+        makes = [partial(self._branch, branch, f"{scope}[{index}]/") for index, branch in enumerate(branches)]
         try:
-            return list(await asyncio.gather(*tasks))
-        except BaseException:
-            # One failed, or the whole function is being put to sleep: none may go on behind its back.
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
+            return await Gathering(self._order, makes, settle=settle, limit=limit or max(1, len(makes))).run()
         finally:
             for branch in branches:
-                if inspect.iscoroutine(branch):  # its task may have been cancelled before it began
+                if inspect.iscoroutine(branch):  # its task may never have begun
                     branch.close()
 
     async def _branch(self, branch: Branch, scope: str) -> Any:
@@ -199,7 +217,7 @@ class Context:
         return inner
 
     def _inner(self, scope: str) -> Context:
-        inner = Context(self._steps, self._registry, self._make_child, scope)
+        inner = Context(self._steps, self._order, self._registry, self._make_child, scope)
         inner._told_secrets = self._told_secrets
         return inner
 
@@ -215,8 +233,11 @@ class Context:
         label = program if isinstance(program, str) else str(getattr(program, "name", program))
         digest = input_digest(label, encode(inputs, "the inputs"))
         self._steps.expect(path, "child", digest=digest)
-        child_id = await self._steps.start_child(path, lambda: self._make_child(path, program, inputs), digest)
-        return ChildRun(self._steps, path, child_id)
+        asking = Asking(path, self._scope, lambda: f"child {label}", starts_child=True)
+        child_id = await self._order.answer(
+            asking, lambda: self._steps.start_child(path, lambda: self._make_child(path, program, inputs), digest)
+        )
+        return ChildRun(self._steps, self._order, self._scope, path, child_id)
 
     # ---- what must not differ -----------------------------------------------------------------------------------
 
@@ -243,6 +264,23 @@ class Context:
             step = self._steps.state.steps[path]
         return msgspec.json.decode(step.output)
 
+    def patched(self, name: str) -> bool:
+        """Whether this execution runs the code as it is since the change of this name: `if ctx.patched("v2"): …`.
+
+        One answer for each name and execution, recorded: no, if it has begun a step of this scope that the code has not
+        asked for yet, and so has gone another way; yes otherwise.
+        """
+        self._order.check_cancelled()
+        path = f"patched.{_segment(name)}"
+        self._order.asked("", path)
+        step = self._steps.state.steps.get(path)
+        if step is None or step.status != "completed":
+            answer = self._order.is_new_ground(self._scope, self._has_asked)
+            self._steps.open(path, "code")
+            self._steps.close(path, encode(answer))
+            step = self._steps.state.steps[path]
+        return msgspec.json.decode(step.output)
+
     # ---- names --------------------------------------------------------------------------------------------------
 
     def _path(self, default: str, name: str | None) -> str:
@@ -251,23 +289,34 @@ class Context:
                 f"{default}: a step asked for from another asyncio task needs a name, because tasks run in any order; "
                 "pass name=…, or use ctx.gather or ctx.branch"
             )
-        base = f"{self._scope}{_segment(name or default)}"
+        self._order.check_cancelled()
+        base = _segment(name or default)
         count = self._seen.get(base, 0) + 1
         self._seen[base] = count
-        return base if count == 1 else f"{base}~{count}"
+        segment = base if count == 1 else f"{base}~{count}"
+        if self._order.has_unasked:
+            self._order.asked(self._scope, segment)
+        return f"{self._scope}{segment}"
+
+    def _has_asked(self, segment: str) -> bool:
+        base, _, number = segment.partition("~")
+        return self._seen.get(base, 0) >= int(number or 1) or base.startswith("patched.")
 
 
 class ChildRun:
     """A child execution, as its parent sees it."""
 
-    def __init__(self, steps: Steps, path: str, child_id: str) -> None:
+    def __init__(self, steps: Steps, order: AnswerOrder, scope: str, path: str, child_id: str) -> None:
         self._steps = steps
+        self._order = order
+        self._scope = scope
         self._path = path
         self.id = child_id
 
     async def result(self) -> Any:
         """The child's output, once it has ended. Raises StepFailed if it did not complete."""
-        child = await self._steps.wait_child(self._path)
+        asking = Asking(self._path, self._scope, lambda: "child")
+        child = await self._order.answer(asking, partial(self._steps.wait_child, self._path))
         if child.status == "skipped":  # a person left it out: like any step that was, it gives nothing
             return None
         if child.status != "completed":
@@ -325,7 +374,13 @@ def _segment(name: str) -> str:
     return name
 
 
+def _told(call: StepCall) -> str:
+    return f"{call.tool.name} {short(masks.json(encode(call.arguments, call.path)))}"
+
+
 def _value(path: str, outcome: Outcome) -> bytes:
+    if outcome.reason == CANCELLED:
+        raise Cancelled
     if outcome.status == "failed":
         raise StepFailed(path, outcome.failure or Failure(category="unknown", message="it failed"))
     return outcome.output

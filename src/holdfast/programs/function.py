@@ -15,9 +15,10 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 import msgspec
 
 from holdfast.core import events as ev
-from holdfast.core.errors import InputInvalid, InvalidCall, UsageError
+from holdfast.core.errors import Divergence, InputInvalid, InvalidCall, UsageError
 from holdfast.core.execution import Execution
 from holdfast.engine.program import ChildTask, Steps
+from holdfast.programs.answer_order import AnswerOrder
 from holdfast.programs.context import Context
 from holdfast.tools.registry import Registry
 from holdfast.tools.signature import Signature
@@ -93,9 +94,23 @@ class FunctionProgram:
     async def run(self, steps: Steps) -> bytes:
         given = msgspec.json.decode(self._inputs)
         values = self._function.check_inputs(given)
-        context = Context(steps, self._registry, self._child_of(steps.state))
-        output = await self._function.coroutine(context, **values)
+        order = AnswerOrder(steps)
+        try:
+            output = await self._run(order, Context(steps, order, self._registry, self._child_of(steps.state)), values)
+        finally:
+            order.close()
         return encode(output, f"the output of {self._function.name}")
+
+    async def _run(self, order: AnswerOrder, context: Context, values: Mapping[str, Any]) -> Any:
+        try:
+            output = await self._function.coroutine(context, **values)
+        except Divergence:
+            raise
+        except Exception:
+            await order.finish(self._function.name)
+            raise
+        await order.finish(self._function.name)
+        return output
 
     def _child_of(self, parent: Execution) -> Callable[[str, Any, Mapping[str, Any]], Awaitable[ChildTask]]:
         async def make(path: str, program: Any, inputs: Mapping[str, Any]) -> ChildTask:

@@ -20,6 +20,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.expressions import as_text
 from holdfast.core.inputs import InputSpec, check_inputs
 from holdfast.core.labels import check_labels, check_title
+from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.core.plan import Plan, PlanStep, walk
 from holdfast.core.plan_read import read_extension, read_plan
 from holdfast.core.plan_resources import limits_of, task_resources_of
@@ -158,8 +159,18 @@ class Preparer:
         found = self.find(subject)
         if isinstance(found, Function):
             return []
-        plan = self._read_found(found)
+        return self.unmet_of(self._read_found(found))
+
+    def unmet_of(self, plan: Plan) -> list[str]:
         return list(dict.fromkeys(problem.message for problem in unmet(plan, self.registry, self.secrets)))
+
+    def plan_of(self, state: Execution) -> Plan:
+        """The plan of an execution, with what was added to it."""
+        plan = self.read(msgspec.json.decode(state.facts().program.source), check_tools=False)
+        for raw in state.extensions:
+            added = self.read_extension(raw, plan, check_tools=False)
+            plan = dataclasses.replace(plan, steps=(*plan.steps, *added))
+        return plan
 
     def foresee(self, created: ev.TaskCreated) -> dict[str, Any]:
         """What a prepared plan would do, as far as that is known before it starts."""
@@ -279,13 +290,14 @@ class PlanKind:
     def open(self, created: ev.TaskCreated, state: Execution) -> Program:
         return self._preparer.open_plan(created)
 
+    def unmet(self, state: Execution) -> list[str]:
+        """What this machine lacks for the steps that have not ended yet."""
+        plan = self._preparer.plan_of(state)
+        return self._preparer.unmet_of(dataclasses.replace(plan, steps=_not_ended(plan.steps, state)))
+
     def check_extension(self, state: Execution, steps: list[Mapping[str, Any]]) -> Raw:
         """New steps for this execution's plan, checked against it and against what was added before."""
-        created = state.facts()
-        plan = self._preparer.read(msgspec.json.decode(created.program.source), check_tools=False)
-        for raw in state.extensions:
-            added = self._preparer.read_extension(raw, plan, check_tools=False)
-            plan = dataclasses.replace(plan, steps=(*plan.steps, *added))
+        plan = self._preparer.plan_of(state)
         ending = [step.id for step in (*plan.on_failure, *plan.finally_) if step.id in state.steps]
         if ending:
             raise Refused(f"the plan's own steps have ended, and {ending[0]} has begun; nothing can be added any more")
@@ -294,6 +306,10 @@ class PlanKind:
             raise Refused("there are no steps to add")
         self._preparer.read_extension(body, plan, check_tools=True)
         return body
+
+
+def _not_ended(steps: tuple[PlanStep, ...], state: Execution) -> tuple[PlanStep, ...]:
+    return tuple(one for one in steps if one.id not in state.steps or state.steps[one.id].status not in STEP_ENDS)
 
 
 def _checked(created: ev.TaskCreated) -> ev.TaskCreated:

@@ -80,6 +80,9 @@ class _RehearsedSteps:
             self._notes.still_open(path, tool, arguments)
         await _never_comes()
 
+    async def dropped(self, path: str, attempted: str) -> None:
+        """Nothing to stop: it stands among the steps that are left out, beside what is asked for in their place."""
+
     async def perform(self, call: StepCall) -> Outcome:
         self._notes.compare_call(call)
         await self._answered(call.path, call.tool.name, call.arguments)

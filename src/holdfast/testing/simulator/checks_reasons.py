@@ -19,19 +19,34 @@ def what_is_waited_for_is_named(case: Case) -> Iterator[str]:
     for story in case.told.stories.values():
         waits: Waits = {}
         gone: set[str] = set()
+        lost: set[str] = set()
         for fact in story.facts:
             if isinstance(fact.event, ev.StepFailed):
                 gone.update(_taken_along(fact.event.path))
+            elif isinstance(fact.event, ev.StepStarted):
+                lost.update(_lost(fact.event.path))
             if isinstance(fact.event, ev.TaskWaiting) and fact.seq > story.born:
-                for text in _compare(_without(waits, gone), fact.event):
+                for text in _compare(_without(waits, gone, lost), fact.event):
                     yield f"{story.id}: event {fact.seq} {text}"
             else:
                 _follow(waits, fact.event)
 
 
-def _without(waits: Waits, gone: set[str]) -> Waits:
-    """A branch may begin to wait in the very turn in which another has failed, before it is taken along."""
-    return {path: reason for path, reason in waits.items() if not path.startswith(tuple(gone))}
+def _without(waits: Waits, gone: set[str], lost: set[str]) -> Waits:
+    """A branch that another one has taken along records which waits it gave up, but a child goes on by itself. Of who
+    lost a race, its program's author gave them up, and that is recorded nowhere.
+    """
+    taken, beaten = tuple(gone), tuple(lost)
+    return {
+        path: reason
+        for path, reason in waits.items()
+        if not (path.startswith(beaten) and not _lost(path)) and not (reason.kind == "child" and path.startswith(taken))
+    }
+
+
+def _lost(path: str) -> tuple[str, ...]:
+    scope, _, name = path.rpartition("/")
+    return (f"{scope}/",) if name.startswith("won") else ()
 
 
 def _compare(waits: Waits, said: ev.TaskWaiting) -> Iterator[str]:

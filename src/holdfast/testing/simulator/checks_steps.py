@@ -145,6 +145,28 @@ def recorded_outputs_are_what_tools_answered(case: Case) -> Iterator[str]:
                 yield f"{story.id} {event.path}: event {fact.seq} records {output!r}, its tool answered {answers!r}"
 
 
+def a_race_has_one_winner(case: Case) -> Iterator[str]:
+    """Who came first is the same whenever and wherever a function runs again: the step after that is named after it."""
+    for story in case.told.stories.values():
+        named: dict[str, set[str]] = {}
+        for fact, event in story.events(ev.StepStarted):
+            scope, _, name = event.path.rpartition("/")
+            if name.startswith("won") and scope.rpartition("/")[2].startswith("race") and fact.seq > story.born:
+                named.setdefault(scope, set()).add(name)
+        yield from (
+            f"{story.id} {scope}: it went on as {sorted(names)}" for scope, names in named.items() if len(names) > 1
+        )
+
+
+def changed_code_runs_one_version(case: Case) -> Iterator[str]:
+    """Whatever was deployed meanwhile, an execution begins either the old step or the new one."""
+    for story in case.told.stories.values():
+        begun = {event.path for fact, event in story.events(ev.StepStarted) if fact.seq > story.born}
+        for path in sorted(begun):
+            if path.endswith("old") and path.removesuffix("old") + "new" in begun:
+                yield f"{story.id} {path}: began, and so did the step in its place in the new code"
+
+
 def a_replay_sees_what_was_recorded(case: Case) -> Iterator[str]:
     """A program is given the recorded outcome, whenever and wherever it runs again."""
     for line in case.played.history.of(Saw):
@@ -177,4 +199,6 @@ CHECKS: tuple[Check, ...] = (
     nothing_begins_while_held,
     recorded_outputs_are_what_tools_answered,
     a_replay_sees_what_was_recorded,
+    a_race_has_one_winner,
+    changed_code_runs_one_version,
 )

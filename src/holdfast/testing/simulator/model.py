@@ -105,5 +105,10 @@ def _script(script: list[list[Any]], scope: str) -> Iterator[Wanted]:
                 name = f"{scope}gather" if gathers[scope] == 1 else f"{scope}gather~{gathers[scope]}"
                 for place, inner in enumerate(rest):
                     yield from _script(inner, f"{name}[{place}]/")
+            case "race":
+                yield from _script(rest, f"{path}/")
+            case "beside":
+                for place, operation in enumerate(rest[0]):
+                    yield from _script([operation], f"{path}/handler{place}/")
             case _:
                 pass

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ TOOLS = (
     "thrifty",
 )  # fmt: skip
 TIME_LIMIT_S = 4  # every tool may hang, so every step has a limit
+LIMITED = StepPolicy(timeout_s=TIME_LIMIT_S)
+DEPLOYED_S = 8.0  # from then on every process has the new code
 See = Callable[[str, str, Any], None]
 Script = list[list[Any]]
 
@@ -186,6 +189,23 @@ def with_steps_left_behind(script: Script) -> Script:
     return [*script[:place], ["behind", *script[place][1:]], *script[place + 1 :]]
 
 
+def random_race(dice: Random) -> Script:
+    """A wait and a timer, an event and a call, or whatever comes: who is first decides how it goes on; and beside it a
+    handler whose work the main routine sees.
+    """
+    runners = [
+        ["wait", dice.choice(EVENTS), dice.choice((1, 3, 5))],
+        ["sleep", dice.choice((0.5, 1, 3))],
+        ["call", dice.choice(TOOLS), 1, "fail"],
+    ]
+    dice.shuffle(runners)
+    after = [["sleep", dice.choice((0.5, 2))], ["call", dice.choice(TOOLS), 0, "fail"]]
+    changing = ["changing", dice.choice(("jot", "put")), dice.choice(("jot", "put"))]
+    race = ["race", *runners[: dice.choice((2, 3))]]
+    failing = ["try", [["gather", [["call", "pay_or_fail", 0, "fail"]], [["wait", EVENTS[0], 5]], [["sleep", 4]]]]]
+    return [race, changing, failing, *after[: dice.randint(1, 2)], ["beside", [*after, ["random"]]]]
+
+
 def player(see: See) -> Function[..., Any]:
     """The function `play`, as one process has it; `see` is told every outcome the program was given."""
 
@@ -226,6 +246,8 @@ async def _perform(ctx: Context, name: str, kind: str, rest: list[Any], see: See
             return output
         case "gather":
             return await ctx.gather(*(_branch(script, see) for script in rest))
+        case "race" | "beside" | "changing":
+            return await _SEVERAL_TASKS[kind](ctx, name, rest, see)
         case "try":
             try:
                 return await _play(ctx.branch(name), rest[0], see)
@@ -236,10 +258,58 @@ async def _perform(ctx: Context, name: str, kind: str, rest: list[Any], see: See
             return await child.result()
 
 
+async def _race(ctx: Context, name: str, runners: list[Any], see: See) -> list[Any]:
+    """The first one wins, and what follows is named after it: another winner on a replay would be another program."""
+    inner = ctx.branch(name)
+    tasks = [
+        asyncio.ensure_future(_perform(inner, f"{kind}{number}", kind, rest, see))
+        for number, (kind, *rest) in enumerate(runners)
+    ]
+    done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in left:
+        task.cancel()
+    await asyncio.wait(tasks)
+    winners = [number for number, task in enumerate(tasks) if task in done]
+    for task in done:
+        task.exception()
+    await inner.call("jot", value=winners, name=f"won{winners[0]}", policy=LIMITED)
+    return winners
+
+
+async def _changing(ctx: Context, name: str, tools: list[str], see: See) -> Any:
+    """The new code calls another tool under another name, where the old one has not been called."""
+    is_deployed = asyncio.get_running_loop().time() > DEPLOYED_S
+    version = "new" if is_deployed and ctx.patched(name) else "old"
+    return await ctx.call(tools[version == "new"], name=f"{name}{version}", policy=LIMITED)
+
+
+async def _beside(ctx: Context, name: str, rest: list[Any], see: See) -> list[int]:
+    """A handler beside the main routine, which tells after each of its own steps how far the handler has come."""
+    inner, came = ctx.branch(name), list[str]()
+
+    async def handle() -> None:
+        for number, (kind, *more) in enumerate(rest[0]):
+            with suppress(StepFailed):
+                await _perform(inner.branch(f"handler{number}"), f"{kind}0", kind, more, see)
+            came.append(kind)
+
+    handler = asyncio.create_task(handle())
+    told: list[int] = []
+    for number in range(3):
+        await inner.call("jot", value=len(came), name=f"told{number}", policy=LIMITED)
+        told.append(len(came))
+        await inner.sleep(1, name=f"rest{number}")
+    await handler
+    return told
+
+
+_SEVERAL_TASKS = {"race": _race, "beside": _beside, "changing": _changing}
+
+
 def _numbered(ctx: Context, name: str) -> str:
     """The path of the step that was just asked for without a name."""
     path = f"{ctx._scope}{name}"  # pyright: ignore[reportPrivateUsage] -- the path, as recorded
-    count = ctx._seen.get(path, 1)  # pyright: ignore[reportPrivateUsage]
+    count = ctx._seen.get(name, 1)  # pyright: ignore[reportPrivateUsage]
     return path if count == 1 else f"{path}~{count}"
 
 

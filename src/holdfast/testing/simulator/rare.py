@@ -11,7 +11,14 @@ from random import Random
 import msgspec
 
 from holdfast.core.policy import RESTS
-from holdfast.testing.simulator.programs import TIME_LIMIT_S, TOOLS, random_child, varied, with_steps_left_behind
+from holdfast.testing.simulator.programs import (
+    TIME_LIMIT_S,
+    TOOLS,
+    random_child,
+    random_race,
+    varied,
+    with_steps_left_behind,
+)
 from holdfast.testing.simulator.scenario import DEATHS, WAR_S, Breakage, Order, Scenario, Task, draw_plain
 
 NAP_S = 1.2
@@ -29,6 +36,7 @@ def draw(seed: int) -> Scenario:
     tasks += saving
     held_back = tuple(_held_back(seed, len(tasks)))
     tasks += held_back
+    tasks += tuple(_racing(seed, len(tasks)))
     breakages = (*plain.breakages, *moves, *naps)
     orders = plain.orders
     orders += tuple(_after_deaths(seed, len(orders), breakages))
@@ -80,6 +88,13 @@ def _held_back(seed: int, number: int) -> Iterator[Task]:
     if dice.random() < 0.5:
         steps = [{"id": "s0", "tool": "look", "timeout": TIME_LIMIT_S}]
         yield Task(number=number, at_s=WAR_S * 0.8 * dice.random(), plan={"name": "held back", "steps": steps})
+
+
+def _racing(seed: int, first: int) -> Iterator[Task]:
+    """Functions with several tasks, whose order decides how they go on."""
+    dice = Random(f"{seed}/racing")
+    for number in range(first, first + dice.choice((0, 0, 1, 2))):
+        yield Task(number=number, at_s=WAR_S * 0.7 * dice.random(), script=random_race(dice))
 
 
 def _while_held_back(seed: int, first: int, tasks: tuple[Task, ...]) -> Iterator[Order]:
