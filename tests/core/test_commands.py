@@ -109,6 +109,7 @@ for _status in get_args(Status):
         if _is_over
         else ("applied", "saved up to event 3", ["checkpoint:saved"])
     )
+    TABLE["undone", _status] = ("refused", 'there is no step "" in this execution', [])
     if _is_over:
         for _verb in ("pause", "resume", "interrupt"):
             TABLE[_verb, _status] = _again

@@ -183,6 +183,7 @@ HISTORIES: dict[str, Sequence[ev.Event]] = {
     "completed": [*LONG, ENDINGS[0]],
     "failed": [*LONG, ENDINGS[1]],
     "stopped": [*LONG, ENDINGS[2]],
+    "retried": [*LONG, ENDINGS[0]],  # with what a retry copies; the three above were written before there was that
     "running": [
         *TO_STATUS["running"],
         step("search", arguments=msgspec.Raw(b'{"q": 1}')),

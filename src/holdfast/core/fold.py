@@ -197,7 +197,7 @@ def _step_started(state: Execution, event: ev.StepStarted) -> None:
     if step.attempts and not step.attempts[-1].outcome:
         step.attempts[-1].outcome = "lost"  # its driver died before it could say
         step.doubts += 1
-    if step.digest and step.digest != event.digest:  # another input is another effect
+    if step.digest and event.digest and step.digest != event.digest:  # another input is another effect
         step.call_key, step.notes = "", UNSET
     step.tool, step.kind, step.effect = event.tool, event.kind, event.effect
     step.digest, step.arguments = event.digest, event.arguments

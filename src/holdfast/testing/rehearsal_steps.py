@@ -90,11 +90,11 @@ class _RehearsedSteps:
         tool = _Untouchable(call.tool).as_tool()
         return await self._steps.perform(msgspec.structs.replace(call, tool=tool, fallbacks=fallbacks))
 
-    async def sleep(self, path: str, due_at: int, name: str = "") -> Outcome:
+    async def sleep(self, path: str, due_at: int, name: str = "", digest: str = "") -> Outcome:
         if not self._is_plan:
             self._notes.compare_sleep(path, due_at, name)
         await self._answered(path, "wait.timer", name or None)
-        return await self._steps.sleep(path, due_at, name)
+        return await self._steps.sleep(path, due_at, name, digest)
 
     async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
         if not self._is_plan:
