@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
 from holdfast.cli.completing import SCRIPTS
+from servers.commands import environment
 
 
 def offered(shop: Workshop, *words: str, shell: str = "zsh") -> list[str]:

@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
 from holdfast.cli.families import FAMILIES, commands_of
+from servers.commands import environment
 
 COMMANDS = [
     "run", "resume", "retry", "fork", "list", "show", "events", "watch", "pause", "interrupt", "stop", "approve",

@@ -12,9 +12,10 @@ from typing import Any
 import apsw
 import pytest
 
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
 from holdfast.journal.sqlite import SqliteStore
 from journal.older import as_older
+from servers.commands import environment
 
 
 def status_of(shop: Workshop, *where: str) -> dict[str, str]:

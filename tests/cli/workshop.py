@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import holdfast
+from servers.commands import environment, start_command
 
 PATIENCE_S = 30.0  # for things that take milliseconds on a quiet machine
 
@@ -153,12 +151,6 @@ output: ${{ steps.go.output }}
 }
 
 
-def environment(**more: str) -> dict[str, str]:
-    """The Holdfast under test is found from any folder, installed or not."""
-    source = str(Path(holdfast.__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": source, "COLUMNS": "200", **more}
-
-
 class Result(NamedTuple):
     code: int
     out: str
@@ -201,15 +193,9 @@ class Workshop:
         return self.finish(process, code)
 
     def start(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.cli", *arguments],
-            cwd=self.folder,
-            env=environment(**environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        env = environment(**environ)
+        process = start_command(list(arguments), cwd=self.folder, env=env, stdin=subprocess.DEVNULL, **pipes)
         self._started.append(process)
         return process
 
