@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from servers.commands import environment, start_command
 
-PATIENCE_S = 30.0  # for things that take milliseconds on a quiet machine
+PATIENCE_S = 60.0  # for things that take milliseconds on a quiet machine
 
 TOOLS = '''
 import asyncio
@@ -210,7 +210,16 @@ class Workshop:
         return Result(process.returncode, out, err)
 
     def told(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        """The next of its JSON lines; a process that keeps silent is killed, so that the test ends."""
+        """The next of its JSON lines."""
+        return json.loads(self.line_of(process))
+
+    def wait_for_words(self, process: subprocess.Popen[str], words: str) -> None:
+        """Read its lines until one holds these words."""
+        while words not in self.line_of(process):
+            pass
+
+    def line_of(self, process: subprocess.Popen[str]) -> str:
+        """The next line of its output; a process that keeps silent is killed, so that the test ends."""
         assert process.stdout is not None
         patience = threading.Timer(PATIENCE_S, process.kill)
         patience.start()
@@ -219,7 +228,7 @@ class Workshop:
         finally:
             patience.cancel()
         assert line, f"it said nothing for {PATIENCE_S} s, or ended"
-        return json.loads(line)
+        return line
 
     def kill_all(self) -> None:
         for process in self._started:
