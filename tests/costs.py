@@ -50,6 +50,8 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if not _costs:
+        return
     directories = sorted({directory for directory, _ in _costs}, key=lambda one: -_costs[one, "wall_s"])
     terminalreporter.section("what the tests cost, by directory")
     terminalreporter.write_line(f"{'directory':<12} {'tests':>7} {'wall s':>9} {'CPU s':>9}")

@@ -190,6 +190,7 @@ def run_bounded(block: Block, command: Command, folder: Path) -> tuple[int, str]
 
 
 def reader_environment(folder: Path) -> dict[str, str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    """`holdfast` is the one that a test has put beside the page's folder, or else the installed one."""
+    path = os.pathsep.join([str(folder.parent / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     own = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / ".state"), "XDG_CONFIG_HOME": str(folder / ".config")}
     return {**os.environ, **own, "PATH": path, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}

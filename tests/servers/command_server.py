@@ -1,10 +1,10 @@
 """Runs `python -m holdfast.cli …` in processes forked from this one, in which everything is imported already.
 
-Started by commands.py with one end of a socket pair as its argument, and ends when the other end is closed. Each
-request is a connection of its own, sent over that socket together with the three standard descriptors. The answer is
-the pid at once, and the wait status when the process has ended. A forked process has what a newly started one has: its
-arguments, folder, environment and streams, default signal handlers, and the interpreter's own way to exit. It shares
-only what the interpreter reads once at its start, such as the hash seed.
+Started by commands.py with a listening socket as its argument. Each request is a connection of its own: the three
+standard descriptors, and one line of JSON. The answer is the pid at once, and the wait status when the process has
+ended. A forked process has what a newly started one has: its arguments, folder, environment and streams, default signal
+handlers, and the interpreter's way to exit. It shares only what the interpreter reads once at its start, such as the
+hash seed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import os
 import pkgutil
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -27,6 +28,7 @@ import termios
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 MODULE = "holdfast.cli"
@@ -35,11 +37,12 @@ LATER = ("holdfast.app", "holdfast.journal.postgres", "holdfast.testing.plugin",
 
 
 class Server:
-    """Single-threaded, as every process must be that forks."""
+    """Single-threaded, as every process must be that forks. Ends when its standard input is closed."""
 
-    def __init__(self, requests: socket.socket) -> None:
-        self._requests = requests
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
         self._running: dict[int, socket.socket] = {}  # by pid
+        self._bound: dict[socket.socket, int] = {}  # pids of commands that end when the other end is closed
         self._ended, wake = os.pipe()
         for descriptor in (self._ended, wake):
             os.set_blocking(descriptor, False)
@@ -50,29 +53,33 @@ class Server:
     def next_command(self) -> dict[str, Any]:
         """Serve requests. Returns in every forked process, with what it is to run."""
         while True:
-            for ready in select.select([self._requests, self._ended], [], [])[0]:
-                if ready is self._ended:
+            for ready in select.select([0, self._listener, self._ended, *self._bound], [], [])[0]:
+                if ready == 0:
+                    shutil.rmtree(Path(self._listener.getsockname()).parent, ignore_errors=True)
+                    os._exit(0)
+                elif ready is self._ended:
                     self._report()
-                elif (request := self._fork()) is not None:
+                elif ready is not self._listener:
+                    if ready in self._bound:
+                        os.kill(self._bound.pop(ready), signal.SIGKILL)
+                elif (request := self._fork(self._listener.accept()[0])) is not None:
                     return request
 
-    def _fork(self) -> dict[str, Any] | None:
-        descriptors = array.array("i")
-        message, ancillary, *_ = self._requests.recvmsg(1, socket.CMSG_LEN(4 * descriptors.itemsize))
-        if not message:
-            os._exit(0)
-        descriptors.frombytes(ancillary[0][2])
-        connection, *streams = descriptors
-        client = socket.socket(fileno=connection)
+    def _fork(self, client: socket.socket) -> dict[str, Any] | None:
+        streams = array.array("i")
+        _, ancillary, *_ = client.recvmsg(1, socket.CMSG_LEN(3 * streams.itemsize))
+        streams.frombytes(ancillary[0][2])
         with client.makefile("rb") as lines:
             request = json.loads(lines.readline())
         pid = os.fork()
         if pid == 0:
-            _become(request, streams)
+            _become(request, list(streams))
             return request
         for stream in streams:
             os.close(stream)
         self._running[pid] = client
+        if request["bound"]:
+            self._bound[client] = pid
         _tell(client, pid)
         return None
 
@@ -83,6 +90,7 @@ class Server:
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 with self._running.pop(ended[0]) as client:
+                    self._bound.pop(client, None)
                     _tell(client, ended[1])
 
 
@@ -109,8 +117,9 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     os.environ.update(request["env"])
     time.tzset()
     os.chdir(request["cwd"])
-    sys.argv = ["", *request["arguments"]]  # runpy puts the module's file first
-    sys.path[0] = os.getcwd()
+    script = request["script"]
+    sys.argv = [script, *request["arguments"]]  # without a script, runpy puts the module's file first
+    sys.path[0] = os.path.dirname(script) if script else os.getcwd()
     sys.stdin = sys.__stdin__ = _stream(0, sys.stdin)
     sys.stdout = sys.__stdout__ = _stream(1, sys.stdout)
     sys.stderr = sys.__stderr__ = _stream(2, sys.stderr)
@@ -171,7 +180,6 @@ def _import_everything() -> None:
 
 
 if __name__ == "__main__":
-    requests = socket.socket(fileno=int(sys.argv[1]))
     _import_everything()
-    Server(requests).next_command()
+    Server(socket.socket(fileno=int(sys.argv[1]))).next_command()
     _exit(_run())

@@ -13,10 +13,12 @@ import inspect
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 from collections.abc import Mapping
@@ -27,6 +29,7 @@ from typing import Any
 import holdfast
 
 SERVER = Path(__file__).with_name("command_server.py")
+SCRIPT = SERVER.with_name("command_script.py")
 MODULE = "holdfast.cli"
 # Read by the interpreter, the C library or coverage when a process starts.
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "FAKETIME", "COVERAGE", "COV_")
@@ -68,12 +71,14 @@ class CommandServer:
     def __init__(self, env: Mapping[str, str]) -> None:
         self.pid = os.getpid()
         self._read_at_start = _read_at_start(env)
-        self._requests, theirs = socket.socketpair()
-        with theirs:
-            # Popen keeps the process; nobody waits for it, it ends when the socket is closed.
+        # The server removes the folder when it ends, as it does when its standard input is closed.
+        self.address = str(Path(tempfile.mkdtemp(prefix="holdfast-commands-")) / "socket")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.address)
+            listener.listen(64)
             self._process = subprocess.Popen(
-                [sys.executable, str(SERVER), str(theirs.fileno())],
-                env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                [sys.executable, str(SERVER), str(listener.fileno())],
+                env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()],
             )  # fmt: skip
 
     @property
@@ -85,12 +90,12 @@ class CommandServer:
 
     def fork(self, request: dict[str, Any], streams: list[int]) -> tuple[int, socket.socket]:
         """The pid, and the connection over which the wait status will come."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            descriptors = array.array("i", [theirs.fileno(), *streams])
-            self._requests.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        ours.sendall(json.dumps(request).encode() + b"\n")
-        return _number(ours), ours
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self.address)
+        pass_on = array.array("i", streams)
+        connection.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, pass_on)])
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        return _number(connection), connection
 
 
 def forked_cpu_s() -> float:
@@ -116,6 +121,8 @@ class ForkedCommand(subprocess.Popen[str]):
         theirs = (bound["p2cread"], bound["c2pwrite"], bound["errwrite"])
         streams = [stream if stream >= 0 else number for number, stream in enumerate(theirs)]
         request = {
+            "script": "",
+            "bound": False,
             "arguments": bound["args"],
             "env": dict(bound["env"]),
             "cwd": os.fspath(bound["cwd"] or os.getcwd()),
@@ -178,3 +185,12 @@ def _server() -> CommandServer | None:
         if not _servers or _servers[-1].pid != os.getpid():
             _servers.append(CommandServer(_at_import))
         return _servers[-1]
+
+
+def script_at(folder: Path) -> None:
+    """Puts a program called `holdfast` there, which shells find when the folder is on their PATH."""
+    server, script = _server(), folder / "holdfast"
+    real = Path(sys.executable).with_name("holdfast")
+    command = [str(real)] if server is None else [sys.executable, "-IS", str(SCRIPT), server.address, str(real)]
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    script.chmod(0o755)
