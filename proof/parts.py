@@ -209,7 +209,7 @@ def load(size: Size) -> Iterator[Row]:
 
 
 def properties(size: Size) -> Iterator[Row]:
-    what = f"properties and fuzzing with {size.examples} × the usual examples, and golden journals"
+    what = f"properties and fuzzing with {2 * size.examples} × the examples of the daily tests, and golden journals"
     yield _tests(what, "tests/properties", "tests/golden", HOLDFAST_EXAMPLES=str(size.examples))
 
 
