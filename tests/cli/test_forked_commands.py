@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from cli.workshop import Workshop
-from servers.commands import ForkedCommand, environment, start_command
+from servers.commands import ForkedCommand, environment, next_number, start_command
 
 # Imported by every command that needs tools, before anything else is done.
 PROBE = """
@@ -68,6 +69,13 @@ def test_a_forked_command_finds_what_a_started_one_finds(
         signal.signal(signal.SIGHUP, ignored)
     assert (started.returncode, forked.returncode) == (0, 0)
     assert {key: (value, seen[key]) for key, value in found(probed).items() if value != seen[key]} == {}
+
+
+def test_the_end_of_a_command_may_be_told_together_with_its_pid() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"4711\n256\n")
+        assert [next_number(ours), next_number(ours)] == [4711, 256]
 
 
 def test_a_variable_that_only_a_starting_interpreter_reads_starts_one(probed: Workshop) -> None:

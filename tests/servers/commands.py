@@ -95,7 +95,7 @@ class CommandServer:
         pass_on = array.array("i", streams)
         connection.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, pass_on)])
         connection.sendall(json.dumps(request).encode() + b"\n")
-        return _number(connection), connection
+        return next_number(connection), connection
 
 
 def forked_cpu_s() -> float:
@@ -152,17 +152,22 @@ class ForkedCommand(subprocess.Popen[str]):
                 return None
             with _lock:
                 if self._connection is not None:
-                    self.returncode = os.waitstatus_to_exitcode(_number(self._connection))
+                    self.returncode = os.waitstatus_to_exitcode(next_number(self._connection))
                     self._connection.close()
                     self._connection = None
         return self.returncode
 
 
-def _number(connection: socket.socket) -> int:
-    """A number and a new line, which came in one piece."""
-    said = connection.recv(32)
-    if not said:
-        raise RuntimeError("the process that forks commands has ended; its last words are in the output of this test")
+def next_number(connection: socket.socket) -> int:
+    """One line, and nothing of the next one: a command may have ended before its pid is read."""
+    said = b""
+    while not said.endswith(b"\n"):
+        more = connection.recv(1)
+        if not more:
+            raise RuntimeError(
+                "the process that forks commands has ended; its last words are in the output of the tests"
+            )
+        said += more
     return int(said)
 
 
