@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := bench/.venv-peers
 PIP_INSTALL := -m pip install --quiet
-PYTEST_ARGS ?= -n auto --dist worksteal
+# One process more than there are cores: some tests wait for something.
+WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+PYTEST_ARGS ?= -n $(WORKERS) --dist worksteal
 BENCH_ARGS ?=
 PROVE_ARGS ?=
 

@@ -140,9 +140,7 @@ def test_odd_characters_are_escaped_for_bash(shop: Workshop) -> None:
 
 def in_shell(shop: Workshop, shell: str, text: str) -> list[str]:
     """Run a text in a real shell, where `holdfast` is the one under test."""
-    folder = shop.folder / "bin"
-    folder.mkdir(exist_ok=True)
-    script_at(folder)
+    folder = script_at(shop.folder / "bin")
     environ = environment(PATH=f"{folder}{os.pathsep}{os.environ['PATH']}", HOME=str(shop.folder))
     options = {"bash": ["--norc", "--noprofile"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
     done = subprocess.run(

@@ -39,14 +39,12 @@ def prose_of(markdown: str) -> str:
 
 @each_page
 def test_every_block_of_the_page_runs(page: Path, tmp_path: Path) -> None:
-    folder, programs = tmp_path / "page", tmp_path / "bin"
+    folder = tmp_path / "page"
     folder.mkdir()
-    programs.mkdir()
-    if page.name != "README.md":  # which runs what is installed
-        script_at(programs)
     if (ROOT / "examples").exists():
         shutil.copytree(ROOT / "examples", folder / "examples")
-    run_page(name_of(page), page.read_text(), folder)
+    programs = script_at(tmp_path / "bin") if page.name != "README.md" else None  # which runs what is installed
+    run_page(name_of(page), page.read_text(), folder, programs)
 
 
 @each_page

@@ -192,10 +192,12 @@ def _server() -> CommandServer | None:
         return _servers[-1]
 
 
-def script_at(folder: Path) -> None:
+def script_at(folder: Path) -> Path:
     """Puts a program called `holdfast` there, which shells find when the folder is on their PATH."""
+    folder.mkdir(exist_ok=True)
     server, script = _server(), folder / "holdfast"
     real = Path(sys.executable).with_name("holdfast")
     command = [str(real)] if server is None else [sys.executable, "-IS", str(SCRIPT), server.address, str(real)]
     script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     script.chmod(0o755)
+    return folder
