@@ -1,8 +1,9 @@
 """The whole proof in one run: simulated histories, every crash point, every fault of the disk, load and soak.
 
-    make prove                          everything, about half an hour
+    make prove                          everything, about an hour
     python proof/run.py --quick         the same with smaller numbers, for a look at the table
-    python proof/run.py --only NAME     one part: simulator, sabotage, sweep, stores, disk, load, properties
+    python proof/run.py --only NAME     one part: simulator, sabotage, sweep, stores, disk, load, properties,
+                                        coverage
 
 Prints one table, and after a whole run without violations writes it into docs/reliability.md. A violation is printed
 with the command that replays it; then nothing is written, and the exit code is 1. What the parts do is in parts.py.

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from holdfast.tools.masks import masks
 
-pytest_plugins = ["servers.postgres"]
+pytest_plugins = ["servers.postgres", "costs"]
 
 # The same examples in every run, and a busy machine does not fail them for being slow.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

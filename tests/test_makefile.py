@@ -43,6 +43,12 @@ def make(folder: Path, *goals: str, **env: str) -> subprocess.CompletedProcess[s
     return subprocess.run([MAKE, *goals], check=False, cwd=folder, env=told, capture_output=True, text=True)
 
 
+def test_the_continuous_integration_runs_the_gate_that_the_readme_names() -> None:
+    *_, command = (ROOT / ".ci" / "run").read_text().splitlines()
+    gate = command.removeprefix("exec ")
+    assert any(line.split(" #")[0].strip() == gate for line in (ROOT / "README.md").read_text().splitlines())
+
+
 @needs_npm
 def test_servers_that_cannot_be_fetched_are_done_without_and_npm_says_why(checkout: Path, nobody: str) -> None:
     done = make(checkout, READY, npm_config_registry=nobody)

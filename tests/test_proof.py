@@ -182,6 +182,24 @@ def test_runs_of_pytest_are_counted_and_what_was_skipped_or_is_not_there_proves_
     assert (row.tried, len(row.violations)) == (tried, wrong)
 
 
+@pytest.mark.parametrize(
+    ("said", "code", "tried", "wrong"),
+    [
+        ("TOTAL  37217  744  10348  315  97.1%\n5600 passed in 3 s", 0, "97.1%, by 5,600 tests", 0),
+        ("TOTAL  37217  744  10348  315  94.9%\n5600 passed in 3 s", 1, "94.9%, by 5,600 tests", 1),
+        ("TOTAL  37217  744  10348  315  97.1%\n12 passed in 3 s", 0, "97.1%, by 12 tests", 1),
+        ("5600 passed in 3 s", 0, "unknown, by 5,600 tests", 1),
+    ],
+)
+def test_coverage_below_its_bound_or_by_few_tests_fails_its_row(
+    monkeypatch: pytest.MonkeyPatch, said: str, code: int, tried: str, wrong: int
+) -> None:
+    done = SimpleNamespace(stdout=said, stderr="", returncode=code)
+    monkeypatch.setattr(parts.subprocess, "run", lambda *_, **__: done)
+    [row] = parts.coverage(Size())
+    assert (row.tried, len(row.violations)) == (tried, wrong)
+
+
 def test_an_engine_that_repeats_a_once_step_fails_its_part_of_the_proof(
     page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

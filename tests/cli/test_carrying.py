@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
+from servers.commands import environment, start_command
 from servers.postgres import PostgresServer
 
 
@@ -208,11 +208,9 @@ def test_export_writes_where_it_is_told(shop: Workshop, there: Workshop) -> None
     assert piped == file.read_text() == (shop.folder / f"{identity}.json").read_text()
     assert shop.run("events", "@last", "--json").out == before  # a pure read
     assert not list(shop.folder.glob(".*.tmp"))
-    command = [sys.executable, "-m", "holdfast.cli", "import", "-", "--json"]
-    imported = subprocess.run(
-        command, cwd=there.folder, env=environment(), input=piped, capture_output=True, text=True, check=True
-    )
-    assert json.loads(imported.stdout) == {
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    importing = start_command(["import", "-", "--json"], cwd=there.folder, env=environment(), **pipes)
+    assert json.loads(importing.communicate(piped)[0]) == {
         "id": identity, "outcome": "imported", "status": "completed", "executions": 1, "differences": [], "added": 0,
         "held": False,
     }  # fmt: skip

@@ -6,14 +6,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
 from holdfast.cli.completing import SCRIPTS
+from servers.commands import environment, script_at
 
 
 def offered(shop: Workshop, *words: str, shell: str = "zsh") -> list[str]:
@@ -140,11 +140,7 @@ def test_odd_characters_are_escaped_for_bash(shop: Workshop) -> None:
 
 def in_shell(shop: Workshop, shell: str, text: str) -> list[str]:
     """Run a text in a real shell, where `holdfast` is the one under test."""
-    folder = shop.folder / "bin"
-    folder.mkdir(exist_ok=True)
-    command = folder / "holdfast"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast.cli "$@"\n')
-    command.chmod(0o755)
+    folder = script_at(shop.folder / "bin")
     environ = environment(PATH=f"{folder}{os.pathsep}{os.environ['PATH']}", HOME=str(shop.folder))
     options = {"bash": ["--norc", "--noprofile"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
     done = subprocess.run(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from cli.workshop import Workshop, environment, wait_until
+from cli.workshop import Workshop, wait_until
 from holdfast.cli.bounded_log import BoundedLog
 from holdfast.cli.detaching import LOGS_KEPT
+from servers.commands import environment, start_at_terminal
 
 
 class Yard(Workshop):
@@ -77,14 +76,11 @@ def test_for_people_the_id_alone_is_on_stdout(yard: Yard) -> None:
 
 
 def test_it_survives_the_terminal_it_was_started_from(yard: Yard) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(yard.folder)
-        arguments = [sys.executable, "-m", "holdfast.cli", "run", "gate.yaml", "-d"]
-        os.execve(sys.executable, arguments, environment(TERM="xterm"))
+    arguments = ["run", "gate.yaml", "-d"]
+    process, terminal = start_at_terminal(arguments, cwd=yard.folder, env=environment(TERM="xterm"))
     yard.wait_for_log("gate begun")
     os.close(terminal)
-    os.waitpid(pid, 0)
+    process.wait()
     assert yard.newest()["driven"] is True
     yard.open_gate()
     yard.wait_for_status("completed")

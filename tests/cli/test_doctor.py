@@ -13,9 +13,10 @@ from typing import Any
 import apsw
 import pytest
 
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
 from holdfast.cli.checks import disk
 from holdfast.settings import load_settings
+from servers.commands import environment
 
 IS_ROOT = os.geteuid() == 0
 

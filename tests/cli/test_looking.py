@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
 from holdfast.cli.families import FAMILIES, GROUPS, LINE_CHARS_MAX, commands_of
+from servers.commands import environment, script_at
 
 COMMANDS = [
     "run", "resume", "retry", "fork", "list", "show", "events", "watch", "pause", "interrupt", "stop", "approve",
@@ -218,7 +219,8 @@ def test_a_run_whose_reader_leaves_early_goes_on_to_its_own_outcome(shop: Worksh
 
 def code_without_reader(shop: Workshop, command: str, reader: str) -> int:
     """The exit code of a command whose reader leaves early: `true` before the first line, `head` after it."""
-    script = f"{sys.executable} -m holdfast.cli {command} | {reader} >/dev/null; echo ${{PIPESTATUS[0]}}"
+    script_at(shop.folder)
+    script = f"./holdfast {command} | {reader} >/dev/null; echo ${{PIPESTATUS[0]}}"
     result = subprocess.run(
         ["bash", "-c", script], cwd=shop.folder, env=environment(), capture_output=True, text=True, check=False
     )

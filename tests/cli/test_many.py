@@ -228,7 +228,7 @@ def test_resuming_many_leaves_the_driving_to_engines(shop: Workshop) -> None:
 
     async def drive() -> list[Any]:
         async with holdfast.Engine(folder=shop.folder) as engine:
-            return [await asyncio.wait_for(engine.get(one).result(), 20) for one in ids]
+            return [await asyncio.wait_for(engine.get(one).result(), 60) for one in ids]
 
     assert asyncio.run(drive()) == [1, 1, 1]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.workshop import PATIENCE_S, Workshop, environment
+from cli.workshop import PATIENCE_S, Workshop
+from servers.commands import environment, start_command
 
 FULL = Path("/dev/full")
 needs_a_full_disk = pytest.mark.skipif(not FULL.exists(), reason="there is no device here that is always full")
@@ -17,12 +18,11 @@ needs_a_full_disk = pytest.mark.skipif(not FULL.exists(), reason="there is no de
 
 def on_a_full_disk(shop: Workshop, *arguments: str) -> str:
     with FULL.open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", *arguments], cwd=shop.folder, env=environment(), stdout=full,
-            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False,
+        process = start_command(
+            list(arguments), cwd=shop.folder, env=environment(), stdin=subprocess.DEVNULL, stdout=full,
+            stderr=subprocess.PIPE,
         )  # fmt: skip
-    assert done.returncode == 74, done.stderr
-    return done.stderr
+    return shop.finish(process, 74).err
 
 
 @needs_a_full_disk

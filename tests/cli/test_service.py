@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
 from holdfast.cli.units import MISTAKE, Worker, service_name, systemd_text, unit_of
+from servers.commands import environment
 
 ODD = 'it\'s 100%h "odd" $HOME \\ ünï'
 

@@ -29,9 +29,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_loses_nothing(shop: Workshop) -> Non
     process = shop.start("run", "stubborn.yaml")
     shop.wait_for_log("slow begun")
     process.send_signal(signal.SIGINT)
-    assert process.stdout is not None
-    while "interrupting" not in process.stdout.readline():
-        pass
+    shop.wait_for_words(process, "interrupting")
     process.send_signal(signal.SIGINT)
     shop.finish(process, 130)
     head = shop.newest()
@@ -58,9 +56,7 @@ def test_the_last_word_after_sigterm_counts_what_still_finished(shop: Workshop) 
     process = shop.start("run", "gate.yaml")
     shop.wait_for_log("gate begun")
     process.send_signal(signal.SIGTERM)
-    assert process.stdout is not None
-    while "letting go" not in process.stdout.readline():
-        pass
+    shop.wait_for_words(process, "letting go")
     shop.open_gate()
     rest = shop.finish(process, 143).out
     assert "gate: completed" in rest

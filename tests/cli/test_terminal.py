@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import select
-import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 
-from cli.workshop import PATIENCE_S, Workshop, environment
+from cli.workshop import PATIENCE_S, Workshop
+from servers.commands import environment, start_at_terminal
 
 KILL = "kill the process"  # in place of an answer
 
@@ -20,11 +18,8 @@ def at_terminal(
     shop: Workshop, arguments: Sequence[str], typed: Sequence[tuple[str, str | Callable[[], str]]], **environ: str
 ) -> str:
     """Run a command on a terminal of its own, answering each text when it appears. Ends with the exit code."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(shop.folder)
-        settings = environment(TERM="xterm", COLUMNS="100", LINES="30", **environ)
-        os.execve(sys.executable, [sys.executable, "-m", "holdfast.cli", *arguments], settings)
+    env = environment(TERM="xterm", COLUMNS="100", LINES="30", **environ)
+    process, terminal = start_at_terminal(list(arguments), cwd=shop.folder, env=env)
     shown, waiting, answered, give_up = "", list(typed), 0, time.monotonic() + PATIENCE_S
     try:
         while time.monotonic() < give_up:
@@ -39,14 +34,14 @@ def at_terminal(
                 answered = found + len(waiting[0][0])
                 answer = waiting.pop(0)[1]
                 if answer == KILL:
-                    os.kill(pid, signal.SIGKILL)
+                    process.kill()
                 else:
                     os.write(terminal, (answer if isinstance(answer, str) else answer()).encode())
     finally:
         os.close(terminal)
-        _, status = os.waitpid(pid, 0)
+        code = process.wait()
     assert not waiting, shown
-    return f"{shown}\nexit {os.waitstatus_to_exitcode(status)}"
+    return f"{shown}\nexit {code}"
 
 
 def test_the_person_is_asked_and_may_look_at_the_details_first(shop: Workshop) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 import apsw
 import pytest
 
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
 from holdfast.journal.sqlite import SqliteStore
 from journal.older import as_older
+from servers.commands import environment
 
 
 def status_of(shop: Workshop, *where: str) -> dict[str, str]:
@@ -357,7 +358,7 @@ def test_a_restored_backup_goes_on_only_when_a_person_says_so(shop: Workshop, tm
 def _let_an_engine_look(shop: Workshop) -> None:
     """An engine that takes up all it can: when what it starts itself has ended, it has looked at the rest too."""
     shop.write("worker.py", LOOKS)
-    subprocess.run([sys.executable, "worker.py"], cwd=shop.folder, env=environment(), check=True, timeout=30)
+    subprocess.run([sys.executable, "worker.py"], cwd=shop.folder, env=environment(), check=True, timeout=60)
 
 
 LOOKS = """
@@ -376,7 +377,7 @@ async def main():
             return found
 
         engine.services.store.claimable = watched
-        await asyncio.wait_for(looked.wait(), 20)
+        await asyncio.wait_for(looked.wait(), 60)
 
 asyncio.run(main())
 """

@@ -84,9 +84,7 @@ def test_a_watcher_says_so_when_nobody_drives_and_leaves_on_ctrl_c(shop: Worksho
     shop.kill(driving)
     identity = shop.newest()["id"]
     watching = shop.start("watch", "@last")
-    assert watching.stdout is not None
-    while "gate: started" not in watching.stdout.readline():
-        pass
+    shop.wait_for_words(watching, "gate: started")
     watching.send_signal(signal.SIGINT)
     left = shop.finish(watching, 130)
     nobody = f"nobody is driving it now; go on with: holdfast resume {identity}"
@@ -100,9 +98,7 @@ def test_a_watcher_of_a_driven_execution_leaves_it_to_the_other_process(shop: Wo
     driving = shop.start("run", "gate.yaml")
     shop.wait_for_log("gate begun")
     watching = shop.start("watch", "@last")
-    assert watching.stdout is not None
-    while "gate: started" not in watching.stdout.readline():
-        pass
+    shop.wait_for_words(watching, "gate: started")
     watching.send_signal(signal.SIGINT)
     left = shop.finish(watching, 130)
     assert f"it goes on in the other process; to interrupt it: holdfast interrupt {shop.newest()['id']}" in left.out

@@ -12,7 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import holdfast
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
+from servers.commands import environment
 
 # ---- init ------------------------------------------------------------------------------------------------------------
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import holdfast
+from servers.commands import environment, start_command
 
-PATIENCE_S = 30.0  # for things that take milliseconds on a quiet machine
+PATIENCE_S = 60.0  # for things that take milliseconds on a quiet machine
 
 TOOLS = '''
 import asyncio
@@ -153,12 +151,6 @@ output: ${{ steps.go.output }}
 }
 
 
-def environment(**more: str) -> dict[str, str]:
-    """The Holdfast under test is found from any folder, installed or not."""
-    source = str(Path(holdfast.__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": source, "COLUMNS": "200", **more}
-
-
 class Result(NamedTuple):
     code: int
     out: str
@@ -201,15 +193,9 @@ class Workshop:
         return self.finish(process, code)
 
     def start(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.cli", *arguments],
-            cwd=self.folder,
-            env=environment(**environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        env = environment(**environ)
+        process = start_command(list(arguments), cwd=self.folder, env=env, stdin=subprocess.DEVNULL, **pipes)
         self._started.append(process)
         return process
 
@@ -224,7 +210,16 @@ class Workshop:
         return Result(process.returncode, out, err)
 
     def told(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        """The next of its JSON lines; a process that keeps silent is killed, so that the test ends."""
+        """The next of its JSON lines."""
+        return json.loads(self.line_of(process))
+
+    def wait_for_words(self, process: subprocess.Popen[str], words: str) -> None:
+        """Read its lines until one holds these words."""
+        while words not in self.line_of(process):
+            pass
+
+    def line_of(self, process: subprocess.Popen[str]) -> str:
+        """The next line of its output; a process that keeps silent is killed, so that the test ends."""
         assert process.stdout is not None
         patience = threading.Timer(PATIENCE_S, process.kill)
         patience.start()
@@ -233,7 +228,7 @@ class Workshop:
         finally:
             patience.cancel()
         assert line, f"it said nothing for {PATIENCE_S} s, or ended"
-        return json.loads(line)
+        return line
 
     def kill_all(self) -> None:
         for process in self._started:

@@ -30,7 +30,7 @@ async def command_found_at_take_up(folder: Path, verb: Any, status: str) -> tupl
             return written
 
         store.commit = spying  # type: ignore[method-assign]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await moved, await names(engine.get(run.id))
 
 

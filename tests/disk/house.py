@@ -23,7 +23,7 @@ from holdfast.core.commands import Command
 from holdfast.journal.sqlite import SqliteStore
 
 HURRY = holdfast.Limits(passivate_after_s=0.0, interrupt_grace_s=0.2, drain_s=0.0)
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 CACHED = {"id": "a", "tool": "look", "with": {"value": "shore"}, "cache": "3000d"}
 PAGE_BYTES = 512
 DEAD = "dead-driver"

@@ -26,7 +26,7 @@ from holdfast.journal.sqlite import SqliteStore
 from holdfast.testing.store_samples import Sample
 
 DISK_BYTES = 8 * 1024 * 1024
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 STEPS = 60
 
 calls: Counter[str] = Counter()

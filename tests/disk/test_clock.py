@@ -40,7 +40,7 @@ async def never_back(run: holdfast.Run) -> None:
 
 
 async def status(run: holdfast.Run, wanted: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await run.status() != wanted:  # noqa: ASYNC110 -- there is nothing to wait for but the fact
             await asyncio.sleep(0.005)
 

@@ -161,7 +161,7 @@ async def test_an_engine_goes_on_by_itself_when_the_disk_works_again(
         )
         trouble.now(kind, "journal.db-wal", after)
         resuming = asyncio.ensure_future(_resume(engine, run))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not trouble.hits and not resuming.done():  # noqa: ASYNC110 -- the disk tells nobody
                 await asyncio.sleep(0.002)
         trouble.over()
@@ -185,7 +185,7 @@ async def _resume(engine: holdfast.Engine, run: holdfast.Run) -> None:
 async def _finish(engine: holdfast.Engine, execution_id: str) -> tuple[Any, int]:
     """To the end, as a person would who sees that what is in doubt has happened."""
     run, doubts = engine.get(execution_id), 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (state := await run.state()).status != "completed":
             if state.status == "queued":
                 await _resume(engine, run)

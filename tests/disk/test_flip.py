@@ -10,13 +10,13 @@ from holdfast.journal import log as log_module
 from holdfast.journal import sqlite as sqlite_module
 from holdfast.journal import sqlite_rows
 
-STEP = 307  # about 130 places, in every part of the file
+STEP = 613  # about 65 places, in every part of the file; the whole proof flips every 7th byte
 
 
 async def test_a_flipped_byte_is_refused_set_aside_or_makes_no_difference() -> None:
     result = await sweep(STEP)
     assert result.violations == []
-    assert result.points > 120
+    assert result.points > 60
     assert set(result.outcomes) == {"refused", "set aside", "no difference"}
 
 

@@ -67,7 +67,7 @@ async def test_an_engine_says_who_is_to_blame_and_goes_on_when_the_writer_is_gon
             await run.result()
         process.kill()
         await asyncio.to_thread(process.communicate, None, 20)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await run.state()).status == "running":  # noqa: ASYNC110 -- it is taken up by itself
                 await asyncio.sleep(0.01)
         # The gate is a `once` step whose outcome could not be written: whether it happened is for a person to say.

@@ -73,7 +73,7 @@ async def test_a_file_that_was_only_moved_away_is_used_again_when_it_is_back(tmp
         with pytest.raises(StoreUnavailable, match="put the file back"):
             await engine.start(plan("two", step("a", "look", 2)))
         os.rename(elsewhere, store_of(tmp_path))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await (await engine.start(plan("three", step("a", "look", 3)))).result() == 3
 
 

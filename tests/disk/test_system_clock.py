@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.workshop import Workshop, environment
+from cli.workshop import Workshop
+from servers.commands import environment
 
 HOUR_S = 3600
 TOOLS = """

@@ -94,7 +94,8 @@ def parse_info(page: str, line: int, info: str) -> tuple[str, dict[str, str]]:
     return language, options
 
 
-def run_page(page: str, markdown: str, folder: Path) -> None:
+def run_page(page: str, markdown: str, folder: Path, programs: Path | None = None) -> None:
+    """`programs` is a folder of programs that are found before the installed ones."""
     for block in blocks_of(page, markdown):
         if "no-run" in block.options:
             continue
@@ -105,7 +106,7 @@ def run_page(page: str, markdown: str, folder: Path) -> None:
             target.write_text(block.text)
             continue
         for command in commands_of(block, folder):
-            run_command(block, command, folder)
+            run_command(block, command, folder, programs)
 
 
 def parse_data(block: Block) -> None:
@@ -155,8 +156,8 @@ def console_commands(block: Block, last_exit: int) -> list[Command]:
     ]
 
 
-def run_command(block: Block, command: Command, folder: Path) -> None:
-    exit_code, output = run_bounded(block, command, folder)
+def run_command(block: Block, command: Command, folder: Path, programs: Path | None = None) -> None:
+    exit_code, output = run_bounded(block, command, folder, programs)
     if exit_code != command.expected_exit:
         problem = f"exit code {exit_code}, expected {command.expected_exit}"
         raise block.error(problem, command=command.shown, output=output)
@@ -167,12 +168,12 @@ def run_command(block: Block, command: Command, folder: Path) -> None:
             raise block.error(f"nothing printed matches: {expected}", command=command.shown, output=output)
 
 
-def run_bounded(block: Block, command: Command, folder: Path) -> tuple[int, str]:
+def run_bounded(block: Block, command: Command, folder: Path, programs: Path | None) -> tuple[int, str]:
     # A session of its own, so that a command that hangs is ended together with everything it started.
     process = subprocess.Popen(
         command.argv,
         cwd=folder,
-        env=reader_environment(folder),
+        env=reader_environment(folder, programs),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -189,7 +190,8 @@ def run_bounded(block: Block, command: Command, folder: Path) -> tuple[int, str]
     return process.returncode, output
 
 
-def reader_environment(folder: Path) -> dict[str, str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+def reader_environment(folder: Path, programs: Path | None = None) -> dict[str, str]:
+    first = [str(programs)] if programs is not None else []
+    path = os.pathsep.join([*first, str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     own = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / ".state"), "XDG_CONFIG_HOME": str(folder / ".config")}
     return {**os.environ, **own, "PATH": path, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages import FENCE, blocks_of, run_page
+from servers.commands import script_at
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -38,9 +39,12 @@ def prose_of(markdown: str) -> str:
 
 @each_page
 def test_every_block_of_the_page_runs(page: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "page"
+    folder.mkdir()
     if (ROOT / "examples").exists():
-        shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    run_page(name_of(page), page.read_text(), tmp_path)
+        shutil.copytree(ROOT / "examples", folder / "examples")
+    programs = script_at(tmp_path / "bin") if page.name != "README.md" else None  # which runs what is installed
+    run_page(name_of(page), page.read_text(), folder, programs)
 
 
 @each_page

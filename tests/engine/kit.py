@@ -123,7 +123,7 @@ class Gate:
         self.tool = gate
 
     async def wait_entered(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.entered.wait()
 
 

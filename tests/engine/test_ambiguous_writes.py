@@ -82,7 +82,7 @@ async def post(engine: holdfast.Engine, run: holdfast.Run, command_id: str, verb
 
 
 async def answered(engine: holdfast.Engine, command_id: str) -> Any:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (answer := await engine.services.store.answer(command_id)) is None:  # noqa: ASYNC110 -- nothing tells
             await asyncio.sleep(0.01)
     return answer

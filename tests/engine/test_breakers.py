@@ -210,7 +210,7 @@ async def test_a_probe_that_was_cut_off_leaves_the_trying_to_the_next(tmp_path: 
         flaky.engine = engine
         one = await engine.start(plan(step("a", "flaky")))
         two = await engine.start(plan(step("a", "flaky")))
-        probing = await asyncio.wait_for(stuck, 10)
+        probing = await asyncio.wait_for(stuck, 60)
         flaky.is_down = False
         await engine.get(probing).stop()
         await result(two if probing == one.id else one)

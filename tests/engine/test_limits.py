@@ -79,7 +79,7 @@ def test_concurrency_key_limits_over_all_processes_of_the_store(tmp_path: Path) 
     processes = [run_python(IN_A_CROWD, tmp_path) for _ in range(2)]
     try:
         for process in processes:
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=60)
             assert (process.returncode, errors) == (0, "")
     finally:
         for process in processes:

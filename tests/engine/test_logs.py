@@ -116,7 +116,7 @@ async def test_failed_doubted_interrupted_and_corrected_attempts_keep_their_logs
         assert await settled(corrected) == "waiting"
         assert [line[3] for line in await said(corrected)] == ["before the question"]
         cut = await engine.start(plan(step("one", "slow")))
-        await asyncio.wait_for(entered.wait(), 10)
+        await asyncio.wait_for(entered.wait(), 60)
         await cut.interrupt()
         assert [line[3] for line in await said(cut)] == ["before the cut"]
         assert (await cut.state()).steps["one"].status == "in_doubt"

@@ -51,7 +51,7 @@ async def filled(folder: Path) -> tuple[str, str, str]:
 async def left(folder: Path, looked_through: asyncio.Event) -> set[str]:
     """Who is there after an engine has tidied up."""
     looked_through.clear()  # whoever filled it has looked, too
-    async with engine_at(folder, echo, broken, limits=HURRY) as engine, asyncio.timeout(10):
+    async with engine_at(folder, echo, broken, limits=HURRY) as engine, asyncio.timeout(60):
         await looked_through.wait()
         return {head.id for head in await engine.services.store.heads(Query())}
 

@@ -92,7 +92,7 @@ async def test_watchers_see_no_value_however_it_streams(place: Path) -> None:
     async with engine_at(place, chatter) as engine:
         run = await engine.start(plan(step("a", "chatter", **{"with": ASKED})))
         said, progress, asked = "", list[str](), list[Any]()
-        async with asyncio.timeout(10), aclosing(run.watch()) as watching:  # type: ignore[type-var]
+        async with asyncio.timeout(60), aclosing(run.watch()) as watching:  # type: ignore[type-var]
             async for watched in watching:
                 go.set()
                 if isinstance(watched.event, ev.TaskMessage):

@@ -154,7 +154,7 @@ async def test_who_wakes_up_to_be_closed_and_was_replaced_does_not_let_its_tools
         await looked_twice(engine)
         await replace(engine, run)
         watch.sleep()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await engine.close()
         assert gate.cancelled == 1
 
@@ -178,7 +178,7 @@ async def test_who_sleeps_while_it_closes_and_was_replaced_does_not_let_its_tool
         await looked_twice(engine)
         await replace(engine, run)
         watch.sleep()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await closing
         assert gate.cancelled == 1
 

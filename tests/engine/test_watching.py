@@ -23,7 +23,7 @@ THREE = plan(step("a", "echo"), step("b", "echo"), step("c", "echo"))
 async def watched(run: holdfast.Run, since: int = 0) -> list[Watched]:
     """All that a watcher is shown: no frame before the event it belongs to, whatever is watched."""
     shown: list[Watched] = []
-    async with asyncio.timeout(10), aclosing(run.watch(since)) as watching:  # type: ignore[type-var]
+    async with asyncio.timeout(60), aclosing(run.watch(since)) as watching:  # type: ignore[type-var]
         async for item in watching:
             if item.seq is not None:
                 since = item.seq
@@ -74,7 +74,7 @@ async def test_frames_come_after_the_event_they_belong_to() -> None:
         run = await engine.start(plan(step("a", "talk"), title="t"))
         shown: list[Watched] = []
         started = False
-        async with asyncio.timeout(10), aclosing(run.watch()) as watching:  # type: ignore[type-var]
+        async with asyncio.timeout(60), aclosing(run.watch()) as watching:  # type: ignore[type-var]
             async for item in watching:
                 shown.append(item)
                 started = started or item.type == "step:started"
@@ -125,7 +125,7 @@ async def test_frame_of_a_step_that_runs_ahead_of_the_disk_waits_for_its_event()
         watching = asyncio.ensure_future(watched(run))
         await turns()
         await run.resume()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await said.wait()
         await turns()  # the watcher has been told by now
         disk.set()
@@ -264,7 +264,7 @@ async def test_another_process_sees_live_frames_after_their_event(tmp_path: Path
     shown: list[str] = []
     async with (
         engine_at(tmp_path, recover="none") as engine,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         aclosing(engine.get(run_id).watch()) as watching,  # type: ignore[type-var]
     ):
         async for item in watching:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from docs.pages import run_page
 from docs.test_docs_run import LINK, ROOT, prose_of
+from servers.commands import script_at
 
 EXAMPLES = ROOT / "examples"
 INDEX = EXAMPLES / "README.md"
@@ -15,7 +16,7 @@ INDEX = EXAMPLES / "README.md"
 def test_every_command_of_the_index_does_what_it_shows(tmp_path: Path) -> None:
     folder = tmp_path / "examples"
     shutil.copytree(EXAMPLES, folder)
-    run_page("examples/README.md", INDEX.read_text(), folder)
+    run_page("examples/README.md", INDEX.read_text(), folder, script_at(tmp_path / "bin"))
 
 
 def test_the_index_names_every_example_and_nothing_else() -> None:

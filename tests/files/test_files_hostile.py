@@ -375,6 +375,6 @@ async def test_a_name_that_is_swapped_for_a_link_meanwhile_leads_nowhere(
         ]
         for tool, arguments in calls:
             outcomes.add(await outcome_of(desk, tool, f"{turn}", arguments))
-    said, _ = racing.communicate(timeout=30)
+    said, _ = racing.communicate(timeout=60)
     assert int(said) > 0
     assert SECRET not in "".join(outcomes)

@@ -15,7 +15,7 @@ from holdfast.core.errors import ResourceShort
 from holdfast.tools.files import before as before_module
 from holdfast.tools.files.before import LEFTOVER_S, Before
 
-PATIENCE_S = 30
+PATIENCE_S = 60.0
 
 
 class Keeper:

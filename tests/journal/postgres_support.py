@@ -28,7 +28,7 @@ async def run_sql(store: PostgresStore, *statements: str) -> list[Any]:
 
 
 async def wait_for_sql(store: PostgresStore, statement: str, fits: Callable[[list[Any]], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not fits(await run_sql(store, statement)):  # noqa: ASYNC110 -- a server does not call
             await asyncio.sleep(0.005)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from holdfast.journal.postgres import PostgresStore
 from holdfast.journal.store import Query
 from holdfast.testing.store_samples import Sample
 from journal.postgres_support import run_sql
+from servers.commands import environment, start_command
 from servers.postgres import PostgresServer
 
 
@@ -117,9 +117,8 @@ steps:
 
 
 def at_the_terminal(url: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "holdfast.cli", "--store", url, *arguments]
     pipes: Any = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(command, cwd=folder, text=True, **pipes)
+    return start_command(["--store", url, *arguments], cwd=folder, env=environment(), **pipes)
 
 
 @contextmanager

@@ -67,7 +67,7 @@ async def test_a_process_whose_event_loop_stands_still_loses_what_it_drives_and_
         run = engine.get(head.id)
         assert await settled(run) == "completed"
         before = await events(run)
-        output, _ = worker.communicate("wake up\n", timeout=30)
+        output, _ = worker.communicate("wake up\n", timeout=60)
         assert (worker.returncode, output) == (0, "the successor's\n")
         assert await events(run) == before
 
@@ -116,7 +116,7 @@ async def test_an_engine_says_that_the_server_is_gone_for_long_and_goes_on_when_
                 await result(run)
         finally:
             postgres_server.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await _completed(run):  # noqa: ASYNC110 -- until then each answer is that the server was gone
                 await asyncio.sleep(0.05)
 

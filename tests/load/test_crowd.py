@@ -10,7 +10,7 @@ import pytest
 
 from load.crowd import NOISE_BYTES, Report, in_own_process, wrong_with
 
-COUNT = 1000  # the whole proof runs 10,000
+COUNT = 500  # the whole proof runs 10,000
 RATIO_MAX = 4.0  # growth of a crowd ten times as large
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")

@@ -224,7 +224,7 @@ class Lifecycle(RuleBasedStateMachine):
 
 
 def test_the_engine_does_what_the_table_says() -> None:
-    run_state_machine_as_test(Lifecycle, settings=settings(max_examples=25 * FACTOR, stateful_step_count=12))
+    run_state_machine_as_test(Lifecycle, settings=settings(max_examples=int(25 * FACTOR), stateful_step_count=12))
 
 
 def test_the_model_would_notice_a_wrong_move(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from holdfast.testing.simulator.visits import AFTER_EFFECT, STRANGE, WITHOUT_EFF
 from holdfast.testing.simulator.witness import Story, Testimony, testify
 from holdfast.testing.simulator.world import EFFECTS
 
-SEEDS_MAX = 300  # what is not reached within as many histories as the tests play is as good as never reached
+SEEDS_MAX = 300  # what is not reached within so many histories is as good as never reached
 REMEDIES = ("done", "again", "skip", "fallback", "fail")
 # The moment in which a call that ends so has met its fate; "raised" for those that are not here.
 _MET = {

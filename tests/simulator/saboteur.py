@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from holdfast.journal.memory import MemoryStore
 from holdfast.testing.simulator import draw, judge, play
+
+TABLE = Path(__file__).with_name("sabotage_seeds.json")  # written by record_sabotage_seeds.py
+RECORDED_WITHIN = 20  # seeds from the recorded one on
 
 Broken = AbstractContextManager[Any]  # for as long as one is entered, something is broken
 
@@ -36,21 +42,44 @@ def broken(what: str, breaks: Callable[[], Broken], noticed_by: str, within: int
 
 
 class Caught(NamedTuple):
-    """How many seeds it took until every check had noticed it, and which ones never did.
-
-    A check that stumbles over what is broken has not noticed it.
-    """
+    """How many seeds were played, the first at which each check noticed it, and the checks that never did."""
 
     seeds: int
+    at: dict[str, int]
     missed_by: frozenset[str]
 
 
-def caught(saboteur: Saboteur, first: int = 0) -> Caught:
-    missed_by = saboteur.noticed_by
-    for number, seed in enumerate(range(first, first + saboteur.within), start=1):
-        with saboteur.breaks():
-            violations = judge(play(draw(seed), saboteur.store))
-        missed_by -= {violation.check for violation in violations if violation.is_verdict}
-        if not missed_by:
-            return Caught(number, missed_by)
-    return Caught(saboteur.within, missed_by)
+def caught(saboteur: Saboteur) -> Caught:
+    """Searches from the first seed on."""
+    return _caught(saboteur, range(saboteur.within))
+
+
+def caught_again(saboteur: Saboteur, recorded: dict[str, int]) -> Caught:
+    """Begins where each check noticed it when that was recorded. A change of the engine may move it by some seeds."""
+    spans = (range(seed, seed + RECORDED_WITHIN) for seed in sorted(set(recorded.values())))
+    return _caught(saboteur, dict.fromkeys(seed for at_once in zip(*spans, strict=True) for seed in at_once))
+
+
+def recorded_seeds() -> dict[str, dict[str, int]]:
+    """By saboteur and check."""
+    return msgspec.json.decode(TABLE.read_bytes(), type=dict[str, dict[str, int]])
+
+
+def _caught(saboteur: Saboteur, seeds: Iterable[int]) -> Caught:
+    at: dict[str, int] = {}
+    played = 0
+    for seed in seeds:
+        if saboteur.noticed_by <= at.keys():
+            break
+        played += 1
+        for check in _noticed(saboteur, seed):
+            at.setdefault(check, seed)
+    at = {check: seed for check, seed in sorted(at.items()) if check in saboteur.noticed_by}
+    return Caught(played, at, saboteur.noticed_by - at.keys())
+
+
+def _noticed(saboteur: Saboteur, seed: int) -> frozenset[str]:
+    """The checks that notice it. One that raises an error because of what is broken has not noticed it."""
+    with saboteur.breaks():
+        violations = judge(play(draw(seed), saboteur.store))
+    return frozenset(violation.check for violation in violations if violation.is_verdict)

@@ -99,7 +99,7 @@ def command_of(pid: int) -> str:
 
 
 async def wait_until(what: Any) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not what():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

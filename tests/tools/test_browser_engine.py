@@ -38,7 +38,7 @@ def steps(*listed: dict[str, Any]) -> dict[str, Any]:
 
 
 async def wait_until(what: Any) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not what():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
@@ -123,7 +123,7 @@ def test_neither_the_browser_nor_its_helpers_outlive_a_killed_engine(tmp_path: P
     assert any("node" in name for name in map(name_of, family))
     os.kill(engine.pid, signal.SIGKILL)
     engine.wait()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while any(map(is_there, family)):
         assert time.monotonic() < deadline
         time.sleep(0.01)

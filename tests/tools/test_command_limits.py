@@ -106,7 +106,7 @@ async def attack(folder: Path, program: str, **limits: Any) -> tuple[ResourceSho
     call.resources = Resources(**limits).over(DEFAULTS)
     (tool,) = shell.Shell(shell.Config(), HERE).tools()
     with pytest.raises(ResourceShort) as caught:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await tool.invoke(tool.validate({"command": [*PYTHON, program]}), call)
     assert describe(caught.value).category == "resource"
     return caught.value, call
@@ -138,7 +138,7 @@ def keeper_bytes() -> int:
 
 
 async def wait_until_alone() -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while left_over():  # noqa: ASYNC110 -- there is nothing to wait for but the fact itself
             await asyncio.sleep(0.01)
 

@@ -45,7 +45,7 @@ class DeadNames:
         return self._tasks[-1]
 
     async def wait_asked(self, times: int) -> None:
-        async with asyncio.timeout(30):  # only whoever is held up takes that long
+        async with asyncio.timeout(60):  # only whoever is held up takes that long
             while self.asked < times:
                 self._more.clear()
                 await self._more.wait()

@@ -70,7 +70,7 @@ async def test_a_command_that_stands_still_hears_a_signal(tmp_path: Path) -> Non
         [*PYTHON, hears + "while True: pass"], cwd=tmp_path, env=os.environ, resources=Resources(cores=0.05)
     )
     assert await process.stdout.readline() == b"spins\n"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while state_of(process.pid) != "T":  # noqa: ASYNC110 -- there is nothing to wait for but the fact itself
             await asyncio.sleep(0.002)
         await process.kill(grace_s=20)

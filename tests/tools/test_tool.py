@@ -325,7 +325,7 @@ async def test_a_def_tool_runs_in_a_thread_with_the_callers_context() -> None:
 
 
 async def test_many_def_tools_run_at_the_same_time() -> None:
-    meeting = threading.Barrier(5, timeout=10)
+    meeting = threading.Barrier(5, timeout=60)
 
     @tool
     def meet() -> int:

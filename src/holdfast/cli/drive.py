@@ -51,6 +51,8 @@ async def stay(
     turnstile: Turnstile | None = None,
 ) -> int:
     """Drive it, or follow whoever does, as long as there is something to see."""
+    signals = Signals()
+    signals.listen()  # from here on the first step may begin
     view = view_for(as_json)
     head = await run.head()
     follows = head.driver != engine.services.driver and not is_undriven(head, engine.is_dead)
@@ -61,7 +63,8 @@ async def stay(
     elif note:
         view.note(note)
     asks = not (no_ask or as_json or follows) and is_terminal() and is_terminal(sys.stdin)
-    return await Foreground(engine, run, view, asks=asks, follows=follows, turnstile=turnstile).drive(since)
+    foreground = Foreground(engine, run, view, asks=asks, follows=follows, turnstile=turnstile, signals=signals)
+    return await foreground.drive(since)
 
 
 def _should_it_be_dead(engine: Engine) -> str:
@@ -77,7 +80,7 @@ class Foreground:
     step.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what it drives, and each thing that may be different about it
         self,
         engine: Engine,
         run: Run,
@@ -87,6 +90,7 @@ class Foreground:
         follows: bool = False,
         stays: bool = False,
         turnstile: Turnstile | None = None,
+        signals: Signals | None = None,
     ) -> None:
         self._engine = engine
         self._run = run
@@ -98,13 +102,14 @@ class Foreground:
         self._stays = stays
         self._shown = 0
         self._knows_how_to_leave = follows or stays
-        self._signals = Signals(self._view.rest)
+        self._signals = signals or Signals()
+        self._signals.before_leaving = self._view.rest
 
     async def drive(self, since: int = 0) -> int:
         """Show events after number `since` until nothing more can happen here. Returns the exit code."""
+        self._signals.listen()
         self._view.begin(await self._run.state() if since else Execution(id=self._run.id))
         self._shown = since
-        self._signals.listen()
         watcher = asyncio.create_task(self._watch(since))
         try:
             code = await self._until_settled(watcher)

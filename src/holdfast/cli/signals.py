@@ -16,12 +16,15 @@ _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """`number` is the signal that came, 0 before; `came` may be cleared by whoever has dealt with it."""
+    """`number` is the signal that came, 0 before; `came` may be cleared by whoever has dealt with it.
 
-    def __init__(self, before_leaving: Callable[[], None] = lambda: None) -> None:
+    `before_leaving` is called when a second signal ends the process at once.
+    """
+
+    def __init__(self) -> None:
         self.number = 0
         self.came = asyncio.Event()
-        self._before_leaving = before_leaving
+        self.before_leaving: Callable[[], None] = lambda: None
 
     def listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -33,7 +36,7 @@ class Signals:
     def _on_signal(self, number: int) -> None:
         if self.number:
             # The person insists. What is durable stays so; the next driver finds the rest as after a crash.
-            self._before_leaving()
+            self.before_leaving()
             os._exit(128 + number)
         self.number = number
         self.came.set()
