@@ -23,10 +23,10 @@ from holdfast.cli.views import Audience, View, view_for
 from holdfast.core.errors import Refused, StoreCorrupted
 from holdfast.core.events import TaskWaiting
 from holdfast.core.execution import Execution, parent_of
-from holdfast.core.held import why_held
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.engine import Engine
 from holdfast.engine.run import PEOPLE, Run
+from holdfast.engine.wire import why_held
 from holdfast.journal.store import Head
 from holdfast.settings import MEMORY, Settings
 
@@ -136,8 +136,8 @@ class Foreground:
                 continue
             if head.quarantined:
                 raise StoreCorrupted(f"execution {head.id} is set aside: {head.quarantined}; run `holdfast doctor`")
-            if head.held:
-                self._view.note(f"it is held: {why_held(head.held)}; go on with: holdfast resume {head.id}")
+            if held := why_held(head):
+                self._view.note(f"it is held: {held}")
                 return EXIT_CODES["waiting"]
             if self._turnstile is not None and self._turnstile.is_wanted:
                 await self._ask_about_step(self._turnstile)
@@ -265,7 +265,7 @@ class Foreground:
 
 async def is_at_rest(engine: Engine, head: Head) -> bool:
     """Ended, or nothing but a person can move it; looks into the children it waits for."""
-    if head.quarantined or head.held or head.status in ENDS or head.status == "interrupted":
+    if head.quarantined or why_held(head) or head.status in ENDS or head.status == "interrupted":
         return True
     if head.status == "paused":
         return not engine.drives(head.id)  # running steps finish first

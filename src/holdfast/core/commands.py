@@ -22,7 +22,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.forms import complete
 from holdfast.core.policy import PAUSE_TIMEOUT_S
 from holdfast.core.raising import Change, new_limit, objection, raised
-from holdfast.core.suggest import did_you_mean
+from holdfast.core.suggest import did_you_mean, quoted
 
 Verb = Literal[
     "pause", "resume", "interrupt", "stop", "approve", "deny", "answer", "resolve", "send", "extend", "budget",
@@ -32,6 +32,7 @@ Outcome = Literal["applied", "unchanged", "refused", "queued"]
 PASSED_DOWN: frozenset[str] = frozenset({"pause", "resume", "interrupt", "stop"})
 
 MAILBOX_EVENTS_MAX = 1000  # events from outside that no step has taken yet
+AWAITED_SHOWN = 5  # events named in the warning about one that no step waits for
 COMMAND_ID_CHARS_MAX = 200  # made by whoever asks; stores keep an index of them
 DATA_BYTES_MAX = 4 * 1024 * 1024  # what a command may carry
 
@@ -353,7 +354,19 @@ def _send(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     if sum(len(waiting) for waiting in state.mailbox.values()) >= MAILBOX_EVENTS_MAX:
         return _refused(f"{MAILBOX_EVENTS_MAX:,} events wait to be taken already; no step has asked for them")
     event = ev.EventReceived(at=at, name=arguments.name, data=arguments.data or Raw(b"null"), by=by)
-    return _applied(f"received {arguments.name}", event)
+    return _applied(f"received {arguments.name}{_not_waited_for(state, arguments.name)}", event)
+
+
+def _not_waited_for(state: Execution, name: str) -> str:
+    """A warning, if steps wait for events now and none of them for this one: the name may be mistyped."""
+    waiting = [step for step in map(state.steps.__getitem__, state.open_steps) if step.reason == "event"]
+    awaited = {step.name: step.path for step in waiting if step.status == "waiting"}
+    if not awaited or name in awaited:
+        return ""
+    listed = ", ".join(f"{quoted(other)} (step {awaited[other]})" for other in sorted(awaited)[:AWAITED_SHOWN])
+    more = f" and {len(awaited) - AWAITED_SHOWN} more" if len(awaited) > AWAITED_SHOWN else ""
+    meant = did_you_mean(name, awaited)
+    return f"; warning: no step waits for {quoted(name)} now, it is kept; waited for: {listed}{more}{meant}"
 
 
 def _extend(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:

@@ -18,7 +18,7 @@ from holdfast.engine import orders
 from holdfast.engine.feed import Watched, watch
 from holdfast.engine.fitting import edits_objection, output_objection
 from holdfast.engine.orders import Order
-from holdfast.engine.wire import resolved, wire_state
+from holdfast.engine.wire import is_handed_in_only, resolved, wire_state
 from holdfast.journal.blobs import fetch_value
 from holdfast.journal.log import read_state
 from holdfast.journal.store import ASKED, Head
@@ -196,7 +196,7 @@ def _object(text: str) -> None:
 
 def is_settled(head: Head, is_dead: Callable[[str], bool]) -> bool:
     """Ended, held until a person says so, or waiting for nothing but people."""
-    if head.status in ENDS or head.status == "interrupted" or head.quarantined or head.held:
+    if head.status in ENDS or head.status == "interrupted" or head.quarantined or head.held or is_handed_in_only(head):
         return True
     if head.status == "paused":  # its driver leaves when the steps that were running have finished
         return not head.driver or is_dead(head.driver)

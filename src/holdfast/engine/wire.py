@@ -132,7 +132,7 @@ def plain(value: Any) -> object:
     return value
 
 
-def _is_handed_in_only(head: Head) -> bool:
+def is_handed_in_only(head: Head) -> bool:
     """With `hold`: it is queued, and no time will ever come at which somebody should drive it."""
     return head.status == "queued" and head.wake_at is None
 
@@ -164,7 +164,7 @@ def wire_head(head: Head, is_dead: Callable[[str], bool]) -> dict[str, object]:
 
 def why_held(head: Head) -> str:
     """Why nobody drives it before a person says so; "" if that is not so."""
-    return held.why_held(head.held or (held.HANDED_IN if _is_handed_in_only(head) else ""))
+    return held.why_held(head.held or (held.HANDED_IN if is_handed_in_only(head) else ""))
 
 
 def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> dict[str, object]:
