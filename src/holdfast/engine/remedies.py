@@ -9,6 +9,7 @@ from holdfast.core.skips import by_person
 from holdfast.engine.attempt import verified
 from holdfast.engine.budgeting import refused_money
 from holdfast.engine.failing import fail
+from holdfast.engine.fitting import output_done
 from holdfast.engine.reckoning import doubtful, edited, retrying
 from holdfast.engine.requests import ask_in_doubt
 from holdfast.engine.trying import attempt
@@ -35,7 +36,8 @@ async def remedy(work: Work, step: Step) -> None:
     data = await run.value(asked.data) if asked.data else None
     match asked.remedy:
         case "done":
-            _complete(work, step, data if data is not None else b"null", asked.by)
+            tool = run.services.known_tool(asked.request.tool)
+            _complete(work, step, output_done(tool, data if data is not None else b"null"), asked.by)
         case "again":
             await attempt(work, step, edited(await work.arguments_of(step), data))
         case "raised":

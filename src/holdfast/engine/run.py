@@ -16,7 +16,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import orders
 from holdfast.engine.feed import Watched, watch
-from holdfast.engine.fitting import edits_objection, output_objection
+from holdfast.engine.fitting import edits_objection
 from holdfast.engine.orders import Order
 from holdfast.engine.wire import is_handed_in_only, resolved, wire_state
 from holdfast.journal.blobs import fetch_value
@@ -174,7 +174,8 @@ class Run:
     async def _check_output(self, step: str, output: Any) -> None:
         request = await self._request(step)
         if request is not None:
-            _object(output_objection(self._engine.known_tool(request.tool), encode(output, "the output")))
+            said = encode(output, "the output")
+            _object(self._engine.services.output_objection(await self.state(), request, said))
 
     async def _request(self, step: str) -> Request | None:
         """The open request meant by a step's path, a request's id, or nothing if there is only one."""

@@ -29,7 +29,7 @@ from holdfast.core.policy import (
     STEPS_AT_ONCE,
 )
 from holdfast.core.resources import DEFAULTS, Resources
-from holdfast.engine.fitting import edits_objection, output_objection
+from holdfast.engine.fitting import edits_objection, output_objection, wants_output
 from holdfast.engine.guards import Guards
 from holdfast.engine.pressure import Pressure
 from holdfast.journal.blobs import reference
@@ -178,8 +178,8 @@ class Services:
                 case ev.RequestAnswered(remedy="again") if event.data:
                     said = self._edits_objection(state.requests[event.request_id].request, event.data)
                 case ev.RequestAnswered(remedy="done"):
-                    tool = self.known_tool(state.requests[event.request_id].request.tool)
-                    said = output_objection(tool, bytes(event.data or b"null"))
+                    request = state.requests[event.request_id].request
+                    said = self.output_objection(state, request, bytes(event.data or b"null"))
                 case _:
                     said = ""
             if said:
@@ -204,6 +204,19 @@ class Services:
     def _edits_objection(self, request: ev.Request, edits: msgspec.Raw) -> str:
         own = None if reference(request.arguments) is not None else bytes(request.arguments)
         return edits_objection(self.known_tool(request.tool), own, bytes(edits))
+
+    def output_objection(self, state: Execution, request: ev.Request, output: bytes) -> str:
+        return output_objection(self.known_tool(request.tool), output, self._is_output_read(state, request.path))
+
+    def wants_output(self, state: Execution, path: str, tool: str) -> bool:
+        """Whether a person who says that the step was done must say what it gave, too."""
+        return wants_output(self.known_tool(tool), self._is_output_read(state, path))
+
+    def _is_output_read(self, state: Execution, path: str) -> bool:
+        """Of a plan that is known; anything else is taken to read what its steps give."""
+        kind = self.programs.get(state.facts().program.kind)
+        look = getattr(kind, "is_output_read", None)
+        return look is None or look(state, path)
 
     def known_tool(self, name: str) -> Tool[..., Any] | None:
         return self.registry.get(name) if name in self.registry.names() else None

@@ -22,6 +22,7 @@ from holdfast.core.inputs import InputSpec, check_inputs
 from holdfast.core.labels import check_labels, check_title
 from holdfast.core.plan import Plan, PlanStep, walk
 from holdfast.core.plan_read import read_extension, read_plan
+from holdfast.core.plan_reads import is_output_read
 from holdfast.core.plan_resources import limits_of, task_resources_of
 from holdfast.core.policy import Concurrency
 from holdfast.core.resources import Resources
@@ -265,6 +266,15 @@ class PlanKind:
 
     def open(self, created: ev.TaskCreated, state: Execution) -> Program:
         return self._preparer.open_plan(created)
+
+    def is_output_read(self, state: Execution, path: str) -> bool:
+        """By one of its expressions; or by a parent, which may read what the plan's last step gave."""
+        created = state.facts()
+        document = msgspec.json.decode(created.program.source)
+        if created.parent is not None and "output" not in document:
+            return True
+        added = [msgspec.json.decode(raw) for raw in state.extensions]
+        return is_output_read([document, added], path)
 
     def check_extension(self, state: Execution, steps: list[Mapping[str, Any]]) -> Raw:
         """New steps for this execution's plan, checked against it and against what was added before."""
