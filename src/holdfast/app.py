@@ -40,7 +40,7 @@ from holdfast.journal.postgres_address import is_postgres, open_postgres
 from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.store import Store
 from holdfast.journal.writer import Writer
-from holdfast.programs.function import Function
+from holdfast.programs.function import Function, pause_limit_of
 from holdfast.programs.prepare import Preparer, Subject, limited
 from holdfast.settings import Settings, ensure_data_folder, load_settings
 from holdfast.settings.known import remember
@@ -132,6 +132,8 @@ class Engine(core_engine.Engine):
         checkpoint: Checkpoints | Mapping[str, Any] | None = None,
         cache: bool = True,
         by: str = "",
+        pause_timeout: float | str | None = None,
+        on_pause_timeout: ev.OnTimeout | None = None,
     ) -> Run:
         """Hand a task in: a plan (a file, a mapping, a `Plan`) or a function. When this returns, the task is on disk.
 
@@ -141,12 +143,15 @@ class Engine(core_engine.Engine):
         says otherwise than its plan: `{"memory": "500MB", "total": {"cpu": "10m"}}`.
         `checkpoint` says when it saves itself to a file, in place of what the plan or the settings say. Without `cache`
         every tool is asked anew; what it answers is kept for others all the same. `by` says who hands it in, where that
-        is not whoever runs this process.
+        is not whoever runs this process. `pause_timeout` is how long a pause may last, and `on_pause_timeout` what
+        happens then, "stop" or "resume", where it says otherwise than its plan or function.
         """
+        pause_timeout_s, then = pause_limit_of(pause_timeout, on_pause_timeout)
         created = self.preparer.prepare(
             program, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
             budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
             resources=resources, fresh=not cache, by=by or core_engine.user(),
+            pause_timeout_s=pause_timeout_s, on_pause_timeout=then,
         )  # fmt: skip
         if created.checkpoint is None:
             created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)

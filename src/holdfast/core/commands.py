@@ -32,6 +32,7 @@ Outcome = Literal["applied", "unchanged", "refused", "queued"]
 PASSED_DOWN: frozenset[str] = frozenset({"pause", "resume", "interrupt", "stop"})
 
 MAILBOX_EVENTS_MAX = 1000  # events from outside that no step has taken yet
+PAUSE_LIMIT = ("holdfast", "the pause limit was reached")  # who stops or resumes it then, and why
 AWAITED_SHOWN = 5  # events named in the warning about one that no step waits for
 COMMAND_ID_CHARS_MAX = 200  # made by whoever asks; stores keep an index of them
 DATA_BYTES_MAX = 4 * 1024 * 1024  # what a command may carry
@@ -73,6 +74,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sticky: bool = False
     name: str = ""
     until: int | None = None
+    pause_limit: bool = False  # the limit of a pause says it, and no person
     accepted: tuple[Difference, ...] = ()
     forced: tuple[str, ...] = ()  # the same as texts, from before there were codes
     count: int = 0
@@ -188,7 +190,10 @@ def _resume(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     if state.is_ended:
         return _ended(state)
     held = state.status == "queued" and state.facts().hold
-    resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, accepted=arguments.accepted, forced=arguments.forced)
+    resumed = ev.TaskResumed(
+        at=at, by=by, why=arguments.why, accepted=arguments.accepted, forced=arguments.forced,
+        pause_limit="resume" if arguments.pause_limit else None,
+    )  # fmt: skip
     if state.status in ("paused", "interrupted") or held:
         return _applied("resumed", resumed, ev.TaskStarted(at=at, because="resumed"))
     if arguments.accepted or arguments.forced:
@@ -212,8 +217,17 @@ def _stop(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
         return _unchanged(f"already stopped{_by(state.by)}")
     if state.is_ended:
         return _refused(f"the execution is already {state.status}; there is nothing to stop")
+    if arguments.pause_limit and state.status == "paused" and not state.stopping and _has_finally(state):
+        resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, pause_limit="stop")
+        return _applied("its finally steps run, then it is stopped", resumed, ev.TaskStarted(at=at, because="resumed"))
     cut = close_attempts(state, at, f"stopped{_by(by)} while it ran")
-    return _applied("stopped", *cut, ev.TaskStopped(at=at, by=by, why=arguments.why))
+    stopped = ev.TaskStopped(at=at, by=by, why=arguments.why, pause_limit=arguments.pause_limit)
+    return _applied("stopped", *cut, stopped)
+
+
+def _has_finally(state: Execution) -> bool:
+    program = state.facts().program
+    return program.kind == "plan" and bool(msgspec.json.decode(program.source).get("finally"))
 
 
 # ---- people answer ---------------------------------------------------------------------------------------------

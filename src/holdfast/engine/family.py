@@ -113,10 +113,11 @@ def raise_parent(state: Execution, command: Command, event: ev.BudgetRaised) -> 
     ]
 
 
-def told_at_end(state: Execution, event: ev.TaskCompleted | ev.TaskError) -> list[Command]:
-    """What an execution's end sets off: its parent hears of it, and a failed one takes its children with it."""
+def told_at_end(state: Execution, event: ev.TaskCompleted | ev.TaskError | ev.TaskStopped) -> list[Command]:
+    """What an execution's end sets off: its parent hears of it, and one that did not complete takes its children
+    with it."""
     told = end_of_child(state, event)
-    if isinstance(event, ev.TaskError):
+    if not isinstance(event, ev.TaskCompleted):
         stop = Command(id=internal_id(f"{state.id}:end"), execution_id=state.id, verb="stop", at=event.at)
         told.extend(pass_down(state, stop))
     return told

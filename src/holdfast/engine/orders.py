@@ -26,8 +26,9 @@ class Order(NamedTuple):
     output: Any = UNSET
 
 
-def pause(*, why: str = "") -> Order:
-    return Order("pause", {"why": why})
+def pause(*, why: str = "", now: bool = False) -> Order:
+    """`now` does not wait for running steps, and is the same as an interrupt."""
+    return interrupt(why=why) if now else Order("pause", {"why": why})
 
 
 def interrupt(*, why: str = "") -> Order:

@@ -71,7 +71,7 @@ class Preparer:
         found = self._find(subject)
         if isinstance(found, Function):
             found.check_inputs(given)
-            return self._created(ev.Program(kind="function", name=found.name), given, {}, said)
+            return self._created(ev.Program(kind="function", name=found.name), given, found.said(), said)
         document, file = found
         plan = self.read(document, check_tools=True, name=Path(file).stem if file else "")
         values, problems = check_inputs(plan.inputs, given)
@@ -93,10 +93,11 @@ class Preparer:
     def _created(
         self, program: ev.Program, inputs: Mapping[str, Any], known: dict[str, Any], said: dict[str, Any]
     ) -> ev.TaskCreated:
-        if said.get("checkpoint") is not None:
-            known.pop("checkpoint", None)  # whoever hands it in has the last word
-        else:
-            said.pop("checkpoint", None)
+        for name in ("checkpoint", "pause_timeout_s", "on_pause_timeout"):
+            if said.get(name) is not None:
+                known.pop(name, None)  # whoever hands it in has the last word
+            else:
+                said.pop(name, None)
         labels = check_labels({**known.pop("labels", {}), **(said.pop("labels", None) or {})})
         title = check_title(said.pop("title", "") or known.pop("title", ""))
         known.pop("title", None)

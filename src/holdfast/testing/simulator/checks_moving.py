@@ -133,6 +133,8 @@ def what_is_said_to_a_parent_reaches_its_children(case: Case) -> Iterator[str]:
                     living.pop(event.child_id, None)
                 case _ if type(event) in _PASSED:
                     verb = _PASSED[type(event)]
+                    if isinstance(event, ev.TaskResumed) and event.pause_limit == "stop":
+                        verb = "stop"
                     for child_id in living:
                         if (child_id, verb, fact.at_us) not in posted:
                             yield f"{story.id}: event {fact.seq} ({verb}) was not passed down to {child_id}"
