@@ -87,7 +87,7 @@ async def examine(settings: Settings) -> list[Finding]:
     except HoldfastError as error:
         return [*findings, checks.store_trouble(error)]
     try:
-        findings += await checks.whole_store(store, registry, liveness_of(settings, store))
+        findings += await checks.whole_store(store, registry, liveness_of(settings, store), settings.data_folder)
     except HoldfastError as error:
         findings.append(checks.store_trouble(error))
     finally:

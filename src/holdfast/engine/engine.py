@@ -29,7 +29,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.held import by_person, is_imported
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine import carrying, gathering, inbox
+from holdfast.engine import carrying, gathering, inbox, repair
 from holdfast.engine.carrying import Restored, differences_below
 from holdfast.engine.checkpointing import Owed
 from holdfast.engine.compat import differences, home_elsewhere, only_of_folder, unaccepted
@@ -392,6 +392,7 @@ class Engine:
                 self.services, bundle, self._liveness.is_dead, force=force, other_folder=other_folder
             )
             await inbox.Commander(self.services, self._liveness, self._keeper.drivers.get).tend_children(restored.id)
+            repair.finished(self.services.data_folder, source)
             return restored
         copy = carrying.copy_of(self.services, bundle, force=force, other_folder=other_folder)
         run = await self.submit(copy.created, copy.blobs, copy.copied)

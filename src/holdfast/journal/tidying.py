@@ -101,6 +101,9 @@ async def remove_files(store: Store, data_folder: Path | None) -> None:
     """The files of all executions that were deleted, now or before somebody was killed."""
     deleted = set(await store.deleted())
     if deleted:
+        there = await store.heads(Query(ids=tuple(deleted), limit=len(deleted)))  # created again, by a repair
+        deleted -= {head.id for head in there}
+        await store.forget([head.id for head in there])
         if data_folder is not None:
             for name in _FOLDERS:
                 _remove(data_folder / name, deleted)
