@@ -48,6 +48,20 @@ async def test_a_worker_is_not_done_while_it_takes_something_up(tmp_path: Path) 
             assert not await is_done(engine, "rested")
 
 
+def test_until_idle_leaves_nothing_behind(shop: Workshop) -> None:
+    """Parents, children and timers that nobody drives, in one store."""
+    shop.write("inner.yaml", "name: inner\nsteps:\n  - {id: nap, wait: 20ms}\n  - {id: do, tool: work.do}\n")
+    steps = "".join(f"  - {{id: c{number}, start: inner.yaml, needs: []}}\n" for number in range(3))
+    shop.write("outer.yaml", f"name: outer\nsteps:\n{steps}")
+    for _ in range(3):
+        shop.run("run", "outer.yaml", "--hold")
+    shop.run("resume", "--status", "queued", "--all")
+    shop.run("worker", "--until-idle")
+    left = shop.run("list", "--json").json
+    assert {(one["status"], one["driven"]) for one in left} == {("completed", False)}
+    assert len(left) == 12
+
+
 def nap(shop: Workshop, length: str) -> None:
     """An execution that waits for a timer, and whose process was killed."""
     shop.write("nap.yaml", f"name: nap\nsteps:\n  - {{id: nap, wait: {length}}}\n  - {{id: after, tool: work.do}}\n")

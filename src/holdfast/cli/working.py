@@ -113,13 +113,17 @@ async def is_done(engine: Engine, until: Until) -> bool:
     """Nothing is due, and what runs here waits: for anything ("rested"), or for a person alone ("idle")."""
     from holdfast.cli.drive import is_at_rest
 
-    if await engine.due(engine.services.clock.now_us(), 1) or engine.services.has_in_hand():
-        return False  # what is being taken up is neither due any more nor driven yet
-    heads = [await engine.get(execution_id).head() for execution_id in engine.driven()]
+    driven = engine.driven()
+    heads = [await engine.get(execution_id).head() for execution_id in driven]
     if until == "rested":
-        return all(head.status not in ("queued", "running") for head in heads)
-    heads += await engine.due(FAR_US, LOOKED_AT_MAX)
-    return all([await is_at_rest(engine, head) for head in heads])
+        at_rest = all(head.status not in ("queued", "running") for head in heads)
+    else:
+        heads += await engine.due(FAR_US, LOOKED_AT_MAX)
+        at_rest = all([await is_at_rest(engine, head) for head in heads])
+    # Last of all: what was let go of meanwhile is due again, and what was taken up is in hand or driven.
+    if not at_rest or await engine.due(engine.services.clock.now_us(), 1):
+        return False
+    return not engine.services.has_in_hand() and set(engine.driven()) <= set(driven)
 
 
 class Teller:
