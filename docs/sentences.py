@@ -69,6 +69,7 @@ FIELDS = {
     "concurrency": "the key it shares a limit under, and the limit",
     "pause_timeout_s": "how long a pause may last; null means the default",
     "on_pause_timeout": "what a pause does at its limit",
+    "pause_limit": "the limit of its pause did this; of `task:resumed`, `stop` means that only its `finally` steps run",
     "engine": "the version of Holdfast that created it",
     "folder": "the folder its relative paths start from",
     "tools": "the tools it was planned with, each with the digest of its signature",

@@ -131,6 +131,8 @@ class Engine(core_engine.Engine):
         checkpoint: Checkpoints | Mapping[str, Any] | None = None,
         cache: bool = True,
         by: str = "",
+        pause_timeout: float | str | None = None,
+        on_pause_timeout: ev.OnTimeout | None = None,
     ) -> Run:
         """Hand a task in: a plan (a file, a mapping, a `Plan`) or a function. When this returns, the task is on disk.
 
@@ -140,15 +142,19 @@ class Engine(core_engine.Engine):
         says otherwise than its plan: `{"memory": "500MB", "total": {"cpu": "10m"}}`.
         `checkpoint` says when it saves itself to a file, in place of what the plan or the settings say. Without `cache`
         every tool is asked anew; what it answers is kept for others all the same. `by` says who hands it in, where that
-        is not whoever runs this process.
+        is not whoever runs this process. `pause_timeout` is how long a pause may last, and `on_pause_timeout` what
+        happens then, "stop" or "resume", where it says otherwise than its plan or function.
         """
         from holdfast.core.plan_checkpoint import checkpoints_of
+        from holdfast.programs.function import pause_limit_of
 
         found = self.preparer.find(program)
+        pause_timeout_s, then = pause_limit_of(pause_timeout, on_pause_timeout)
         created = self.preparer.prepare(
             found, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
             budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
             resources=resources, fresh=not cache, by=by or user(),
+            pause_timeout_s=pause_timeout_s, on_pause_timeout=then,
         )  # fmt: skip
         if created.checkpoint is None:
             created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)

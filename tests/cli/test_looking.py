@@ -396,3 +396,22 @@ def test_a_title_of_several_lines_stands_on_one(shop: Workshop) -> None:
         out = shop.run(*command).out
         assert "first second completed" in out
         assert not any(line.startswith("second") for line in out.splitlines())
+
+
+def test_show_says_when_a_pause_limit_acts_and_that_it_is_overdue(shop: Workshop) -> None:
+    for limit, then in (("2d", "stop"), ("10ms", "stop"), ("10ms", "resume")):
+        shop.write(
+            "paused.yaml",
+            f"name: paused\npause_timeout: {limit}\non_pause_timeout: {then}\nsteps:\n  - {{id: a, tool: work.do}}\n",
+        )
+        shop.run("run", "paused.yaml", "--hold")
+        shop.run("pause", "@last")
+        page = shop.run("show", "@last").out
+        if limit == "2d":
+            assert "pause limit  it is stopped in 1 d 23 h" in page
+        else:
+            assert f"pause limit  overdue: it was to be {'stopped' if then == 'stop' else 'resumed'} " in page
+            assert "that happens when an engine runs: holdfast worker" in page
+        assert shop.run("show", "@last", "--json").json["on_pause_timeout"] == then
+    shop.run("worker", "--until-idle")
+    assert "overdue" not in shop.run("show", "@last").out

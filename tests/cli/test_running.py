@@ -83,6 +83,18 @@ def test_hold_hands_in_without_starting(shop: Workshop) -> None:
     assert last["status"] == "completed"
 
 
+def test_run_with_the_key_of_a_held_execution_says_so_and_exits_3(shop: Workshop) -> None:
+    shop.run("run", "two.yaml", "--hold", "--key", "k1")
+    identity = shop.newest()["id"]
+    again = shop.run("run", "two.yaml", "--key", "k1", code=3)
+    assert "it is held: handed in without starting it" in again.out
+    assert again.out.count(f"holdfast resume {identity}") == 1
+    *_, last = shop.run("run", "two.yaml", "--key", "k1", "--json", code=3).lines
+    assert (last["id"], last["status"]) == (identity, "queued")
+    assert shop.log() == []
+    assert "is held" in shop.run("run", "two.yaml", "--key", "k1", "--detach", code=3).err
+
+
 def test_the_same_key_means_the_same_execution(shop: Workshop) -> None:
     *_, first = shop.run("run", "two.yaml", "--json", "--key", "k1").lines
     *_, second = shop.run("run", "two.yaml", "--json", "--key", "k1").lines

@@ -47,9 +47,57 @@ def at_terminal(
 def test_the_person_is_asked_and_may_look_at_the_details_first(shop: Workshop) -> None:
     shown = at_terminal(shop, ["run", "ask.yaml"], [("[l]ater: ", "d\n"), ("[l]ater: ", "y\n")])
     assert "publish: Publish it?" in shown
-    assert '"remedies": [' in shown
+    assert "  value: 5" in shown
     assert "exit 0" in shown
     assert shop.log() == ["draft ran", "publish ran"]
+
+
+def test_details_show_the_text_that_is_approved_and_numbers_and_words_both_work(shop: Workshop) -> None:
+    shop.write(
+        "letter.yaml",
+        "name: letter\nsteps:\n"
+        "  - {id: send, tool: files.write, approval: required,\n"
+        '     with: {path: letter.txt, text: "Dear sea,\\nbe calm.\\n"}}\n'
+        "  - {id: again, tool: files.write, approval: required, with: {path: other.txt, text: hello}}\n",
+    )
+    shown = at_terminal(
+        shop,
+        ["run", "letter.yaml"],
+        [
+            ("approve? 1 [y]es, 2 [n]o, 3 [d]etails, 4 [l]ater: ", "3\n"),
+            ("4 [l]ater: ", "maybe\n"),
+            ("4 [l]ater: ", "1\n"),
+            ("4 [l]ater: ", "approve\n"),
+        ],
+    )
+    assert re.search(r"  path: letter.txt\s+text:\s+Dear sea,\s+be calm\.\s", shown)
+    assert '"remedies"' not in shown
+    assert 'expected yes or no, or their numbers, got "maybe"' in shown
+    assert "exit 0" in shown
+    assert (shop.folder / "letter.txt").read_text() == "Dear sea,\nbe calm.\n"
+
+
+def test_a_choice_is_answered_by_its_number(shop: Workshop) -> None:
+    shop.write(
+        "paint.yaml",
+        "name: paint\nsteps:\n  - {id: colour, tool: human.ask, with: {question: Which?, choices: [red, blue]}}\n"
+        "output: ${{ steps.colour.output }}\n",
+    )
+    shown = at_terminal(shop, ["run", "paint.yaml"], [("answer (1 red, 2 blue; empty line for later): ", "2\n")])
+    assert "exit 0" in shown
+    assert shop.run("show", "@last", "--json").json["output"] == "blue"
+
+
+def test_a_correction_is_chosen_by_its_number(shop: Workshop) -> None:
+    shop.write(
+        "odd.yaml",
+        "name: odd\nsteps:\n  - {id: count, tool: work.even, with: {number: 3}}\noutput: ${{ steps.count.output }}\n",
+    )
+    wanted = "what now? 1 again, 2 done OUTPUT, 3 skip, 4 fail, 5 [d]etails, 6 [l]ater: "
+    shown = at_terminal(shop, ["run", "odd.yaml"], [(wanted, "7\n"), (wanted, "2 8\n")])
+    assert 'expected one of again, done, skip, fail, or its number, got "7"' in shown
+    assert "exit 0" in shown
+    assert shop.run("show", "@last", "--json").json["output"] == 8
 
 
 def test_later_leaves_the_question_open(shop: Workshop) -> None:
@@ -68,7 +116,9 @@ def test_no_ask_does_not_ask(shop: Workshop) -> None:
 
 def test_a_question_and_a_correction_are_answered_at_the_terminal(shop: Workshop) -> None:
     assert "painted green" in at_terminal(shop, ["run", "asks"], [("for later): ", "green\n")])
-    shown = at_terminal(shop, ["run", "even.yaml"], [("what now? again, done OUTPUT, skip, fail, [d]etails", "skip\n")])
+    shown = at_terminal(
+        shop, ["run", "even.yaml"], [("what now? 1 again, 2 done OUTPUT, 3 skip, 4 fail, 5 [d]etails", "skip\n")]
+    )
     assert "exit 0" in shown
     shown = at_terminal(shop, ["run", "even.yaml"], [("[l]ater: ", "done\n"), ("[l]ater: ", "done 4\n")])
     assert "expected a whole number, got null; say what it gave" in shown

@@ -170,6 +170,16 @@ def test_run_stays_for_an_event_and_send_delivers_it(shop: Workshop) -> None:
     assert last["output"] == {"speed": 3}
 
 
+def test_send_warns_about_an_event_that_no_step_waits_for(shop: Workshop) -> None:
+    process = shop.start("run", "event.yaml", "--json")
+    shop.wait_for_status("waiting")
+    sent = shop.run("send", "@last", "strat")
+    warning = 'warning: no step waits for "strat" now, it is kept; waited for: "start" (step go); did you mean "start"?'
+    assert warning in sent.out
+    assert "warning" not in shop.run("send", "@last", "start").out
+    shop.finish(process)
+
+
 def test_a_question_is_answered_with_json_or_text(shop: Workshop) -> None:
     asked = shop.run("run", "asks", code=3)
     identity = shop.newest()["id"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import holdfast
 from cli.workshop import Workshop, wait_until
-from holdfast.cli.working import is_done
+from holdfast.engine.at_rest import is_all_waiting, is_idle
 
 
 def orphan(shop: Workshop, plan: str, until: str) -> str:
@@ -42,10 +42,24 @@ def test_the_same_in_words(shop: Workshop) -> None:
 
 async def test_a_worker_is_not_done_while_it_takes_something_up(tmp_path: Path) -> None:
     async with holdfast.Engine(tmp_path / "journal.db") as engine:
-        assert await is_done(engine, "idle")
+        assert await is_idle(engine)
         with engine.services.in_hand("taken"):
-            assert not await is_done(engine, "idle")
-            assert not await is_done(engine, "rested")
+            assert not await is_idle(engine)
+            assert not await is_all_waiting(engine)
+
+
+def test_until_idle_leaves_nothing_behind(shop: Workshop) -> None:
+    """Parents, children and timers that nobody drives, in one store."""
+    shop.write("inner.yaml", "name: inner\nsteps:\n  - {id: nap, wait: 20ms}\n  - {id: do, tool: work.do}\n")
+    steps = "".join(f"  - {{id: c{number}, start: inner.yaml, needs: []}}\n" for number in range(3))
+    shop.write("outer.yaml", f"name: outer\nsteps:\n{steps}")
+    for _ in range(3):
+        shop.run("run", "outer.yaml", "--hold")
+    shop.run("resume", "--status", "queued", "--all")
+    shop.run("worker", "--until-idle")
+    left = shop.run("list", "--json").json
+    assert {(one["status"], one["driven"]) for one in left} == {("completed", False)}
+    assert len(left) == 12
 
 
 def nap(shop: Workshop, length: str) -> None:

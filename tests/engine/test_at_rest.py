@@ -80,10 +80,10 @@ async def test_an_answer_that_is_given_ends_the_rest() -> None:
         await result(run)
 
 
-async def test_what_was_started_to_be_held_is_waited_for_until_its_end() -> None:
+async def test_what_was_started_to_be_held_is_at_rest_until_a_person_has_it_started() -> None:
     async with engine_at("memory:") as engine:
         run = await engine.start(plan({"id": "go", "wait": {"event": "go"}}), hold=True)
-        assert not await is_at_rest(engine, await run.head())
+        assert await is_at_rest(engine, await run.head())
         assert await is_idle(engine)  # nobody here will ever drive it by itself
         await run.stop()
         with pytest.raises(holdfast.ExecutionStopped):

@@ -9,7 +9,8 @@ from msgspec import Raw
 
 import holdfast
 from engine.kit import engine_at, plan, result, settled, step, step_of
-from holdfast.core.errors import InputInvalid
+from holdfast.core.errors import InputInvalid, UsageError
+from holdfast.core.plan_reads import is_output_read
 
 
 class Receipt(TypedDict):
@@ -31,7 +32,9 @@ async def sell() -> Receipt:
 
 async def test_done_without_an_output_is_refused_where_null_is_none() -> None:
     async with engine_at("memory:", say, sell) as engine:
-        text, receipt = await engine.start(plan(step("a", "say"))), await engine.start(plan(step("a", "sell")))
+        read: Any = {"output": "${{ steps.a.output }}"}
+        text = await engine.start(plan(step("a", "say"), **read))
+        receipt = await engine.start(plan(step("a", "sell"), **read))
         for run, said in (
             (text, "say returns: expected a string, got null; say what it gave: --output '\"…\"'"),
             (
@@ -84,3 +87,68 @@ async def test_done_without_an_output_is_enough_where_a_tool_may_return_nothing(
             assert shown["requests"][0]["card"]["choices"][0]["command"] == f"holdfast resolve {run.id} a --done"
             await run.resolve("a", "done")
             assert await result(run) is None
+
+
+async def test_done_needs_no_output_where_no_later_step_reads_it() -> None:
+    @holdfast.tool(name="after", effect="read")
+    async def after(text: str = "") -> str:
+        return text
+
+    unread = plan(
+        step("group", "sell", title="don't ${{ inputs.x }}"),
+        step("then", "after", when="steps.group.status == 'completed'", **{"with": {"text": "steps.group.output"}}),
+        inputs={"x": "string"},
+        output="${{ steps.then.output }}",
+    )
+    async with engine_at("memory:", sell, after) as engine:
+        run = await engine.start(unread, inputs={"x": "x"})
+        assert await settled(run) == "waiting"
+        shown: Any = await run.show()
+        assert shown["requests"][0]["card"]["choices"][0]["command"] == f"holdfast resolve {run.id} group --done"
+        await run.resolve("group", "done")
+        assert await result(run) == "steps.group.output"
+
+
+async def test_a_function_is_taken_to_read_what_its_steps_give() -> None:
+    @holdfast.function
+    async def sells(ctx: holdfast.Context) -> Any:
+        return await ctx.call(sell, name="a")
+
+    async with engine_at("memory:", sell, functions=[sells]) as engine:
+        run = await engine.start(sells)
+        assert await settled(run) == "waiting"
+        with pytest.raises(InputInvalid, match="expected a map, got null"):
+            await run.resolve("a", "done")
+        await run.stop()
+
+
+async def test_done_without_an_output_takes_what_the_tool_declares() -> None:
+    @holdfast.tool(name="order", effect="once", done_output={"number": 0, "lines": [], "paid": True, "note": None})
+    async def order() -> Receipt:
+        raise ConnectionResetError("gone")
+
+    async with engine_at("memory:", order) as engine:
+        run = await engine.start(plan(step("a", "order"), output="${{ steps.a.output.paid }}"))
+        assert await settled(run) == "waiting"
+        await run.resolve("a", "done")
+        assert await result(run) is True
+
+
+def test_a_declared_output_must_fit_what_the_tool_returns() -> None:
+    with pytest.raises(UsageError, match=r"done_output: .*number"):
+
+        @holdfast.tool(name="order", effect="once", done_output={"lines": [], "paid": True, "note": None})
+        async def order() -> Receipt: ...
+
+
+def test_what_reads_an_output_is_looked_up_in_every_expression() -> None:
+    def reads(text: str, path: str = "a", key: str = "with") -> bool:
+        return is_output_read({"steps": [{"id": "b", key: text}]}, path)
+
+    assert reads("${{ steps.a.output.x }}")
+    assert reads("it isn't ${{ size(steps.a) }} or ${{ 'steps' }}")
+    assert reads("steps.a.output == 1", key="when")
+    assert reads("${{ steps.pages.output }}", "pages[3]/inner")
+    assert not reads("steps.a.output")
+    assert not reads("${{ 'steps.a.output' + steps.a.status }}")
+    assert not reads("${{ steps.other.output }}")

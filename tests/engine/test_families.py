@@ -352,3 +352,20 @@ async def test_no_child_is_born_after_a_pause_was_acknowledged(monkeypatch: pyte
         assert await engine.list(Query(parent_id=run.id)) == []
         await run.resume()
         assert (await result(run))["result"] == 8
+
+
+async def test_a_parent_that_completes_stops_the_children_that_still_run(tmp_path: Path) -> None:
+    gate = Gate()
+
+    @holdfast.function
+    async def slow(ctx: holdfast.Context) -> None:
+        await ctx.call(gate.tool)
+
+    @holdfast.function
+    async def hasty(ctx: holdfast.Context) -> str:
+        return (await ctx.start(slow, name="child")).id
+
+    async with engine_at(tmp_path, gate.tool, functions=[slow, hasty]) as engine:
+        child = engine.get(await result(await engine.start(hasty)))
+        with pytest.raises(holdfast.ExecutionStopped, match="its parent completed"):
+            await result(child)

@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from engine.kit import Script, broken, engine_at, plan, result, step
-from holdfast.cli.checks import verify_execution
 from holdfast.core.errors import NotFound
+from holdfast.journal.inspection import verify_execution
 from holdfast.journal.store import Query
 from journal.support import sql
 

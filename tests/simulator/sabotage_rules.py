@@ -182,6 +182,23 @@ def ignore_pause_limits() -> Broken:
     return patch.object(ownership, "_mind_pause_limit", lambda *_: None)
 
 
+def stop_at_a_pause_limit_at_once() -> Broken:
+    return patch.object(commands, "_has_finally", lambda _: False)
+
+
+def go_on_after_a_pause_limit() -> Broken:
+    """The plan is resumed, though its limit was to stop it."""
+    return patch.object(PlanProgram, "run", _run_whatever(PlanProgram.run))
+
+
+def _run_whatever(run: Any) -> Any:
+    async def whatever(self: PlanProgram, steps: Any) -> bytes:
+        steps.state.stopping = False
+        return await run(self, steps)
+
+    return whatever
+
+
 # ---- plans and families ----------------------------------------------------------------------------------------
 
 
@@ -296,6 +313,18 @@ RULE_SABOTEURS = (
     broken("receive an event twice", receive_twice, "a_command_acts_once"),
     broken("name the first reason alone", name_the_first_reason, "what_is_waited_for_is_named", 40),
     broken("ignore pause limits", ignore_pause_limits, "what_can_go_on_does_without_a_person", 150),
+    broken(
+        "stop at a pause limit at once",
+        stop_at_a_pause_limit_at_once,
+        "a_pause_limit_stops_a_plan_after_its_last_steps",
+        150,
+    ),
+    broken(
+        "go on after a pause limit",
+        go_on_after_a_pause_limit,
+        "a_pause_limit_stops_a_plan_after_its_last_steps",
+        150,
+    ),
     broken("ignore what a step needs", ignore_needs, "a_step_begins_after_what_it_needs"),
     broken("pass over critical failures", pass_over_failures, "a_critical_failure_fails_what_it_is_part_of"),
     broken("forget the last steps", forget_the_last_steps, "every_step_of_a_plan_has_an_outcome"),

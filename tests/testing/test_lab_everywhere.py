@@ -210,3 +210,22 @@ def test_a_crash_that_costs_more_than_a_tight_budget_allows_says_why_and_can_be_
     assert lab.run(plan, crash_at="everywhere", budget=0.6).output == "bought"
     again = {"buy": lab.in_turn("again", 1.0)}
     assert lab.run(plan, crash_at="everywhere", answers=again).output == "bought"
+
+
+def test_the_ids_of_executions_may_be_journaled(lab: Lab) -> None:
+    @holdfast.tool(effect="idempotent")
+    async def keyed(call: holdfast.Call, of: str = "") -> list[str]:
+        return [call.key, of]
+
+    @holdfast.function
+    async def inner(ctx: holdfast.Context) -> list[str]:
+        return await ctx.call(keyed)
+
+    @holdfast.function
+    async def outer(ctx: holdfast.Context) -> list[Any]:
+        run = await ctx.start(inner, name="child")
+        return [run.id, await run.result(), await ctx.call(keyed, run.id)]
+
+    lab.use(keyed)
+    outcome = lab.run(outer, crash_at="everywhere")
+    assert outcome.output[0] in outcome.output[1][0]

@@ -89,4 +89,8 @@ def prompt_of(name: str, field: Schema) -> str:
 def read_field(field: Schema, line: str) -> tuple[Any, str]:
     """What was typed for one field, and what is wrong with it."""
     said = read_value(field, line.strip())
-    return said, misfit(field, said)
+    wrong = misfit(field, said)
+    choices: list[Any] = field.get("choices") or []
+    if wrong and line.strip().isdecimal() and field.get("type") != "list" and 0 < int(line.strip()) <= len(choices):
+        return choices[int(line.strip()) - 1], ""
+    return said, wrong

@@ -6,16 +6,17 @@ Reads the terminal through the event loop, so that the question goes away when s
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.cli.answers import fields_of, prompt_of, read_field, read_value
+from holdfast.cli.choices import Choice, choices_at_prompt, chosen, details_lines
 from holdfast.cli.options import dollars
 from holdfast.cli.text import paint, parse_value, value
 from holdfast.core.errors import InputInvalid, Refused
+from holdfast.core.suggest import quoted
 from holdfast.engine.run import Run
 
 LOOK_S = 0.3  # how often to look whether somebody else has answered
@@ -32,16 +33,17 @@ async def ask_person(run: Run, request: Mapping[str, Any], stop: asyncio.Event) 
         done = await _fill_in(run, request, fields, stop)
         if done is not None:
             return done
+    choices = choices_at_prompt(request)
     while True:
-        line = await read_line(_choices(request), lambda: _is_open(run, request["id"]), stop)
+        line = await read_line(_prompt(request, choices), lambda: _is_open(run, request["id"]), stop)
         if line is None:
             return True
-        word = line.strip()
         is_question = request["kind"] == "question"
-        if not line or (not word if is_question else word.lower() in ("l", "later")):
+        word = chosen(choices, line.strip())
+        if not line or (not word if is_question else word == "later"):
             return False
-        if word.lower() in ("d", "details") and not is_question:
-            print(json.dumps(request, indent=2, ensure_ascii=False))
+        if word == "details" and not is_question:
+            print("\n".join(details_lines(request)))
             continue
         try:
             if await _settle(run, request, word):
@@ -78,37 +80,38 @@ async def _fill_in(
     return True
 
 
-def _choices(request: Mapping[str, Any]) -> str:
+def _prompt(request: Mapping[str, Any], choices: Sequence[Choice]) -> str:
+    listed = ", ".join(choice.shown for choice in choices)
     match request["kind"]:
         case "approval":
-            return "approve? [y]es, [n]o, [d]etails, [l]ater: "
+            return f"approve? {listed}: "
         case "question":
-            return "answer (text or JSON; empty line for later): "
+            return f"answer ({listed or 'text or JSON'}; empty line for later): "
         case "budget":
-            return f"how many dollars more? or: {', '.join(request['remedies'])}, [d]etails, [l]ater: "
+            return f"how many dollars more? or: {listed}: "
         case _:
-            done = "done OUTPUT" if request.get("wants_output") else "done"
-            remedies = [done if remedy == "done" else remedy for remedy in request["remedies"]]
-            return f"what now? {', '.join(remedies)}, [d]etails, [l]ater: "
+            return f"what now? {listed}: "
 
 
 async def _settle(run: Run, request: Mapping[str, Any], word: str) -> bool:
     step = request["id"]
     match request["kind"]:
-        case "approval" if word.lower() in ("y", "yes"):
+        case "approval" if word == "yes":
             await run.approve(step)
-        case "approval" if word.lower() in ("n", "no"):
+        case "approval" if word == "no":
             await run.deny(step)
+        case "approval":
+            raise InputInvalid(f"expected yes or no, or their numbers, got {quoted(word)}")
         case "question":
             await run.answer(step, read_value(request["schema"], word))
         case _ if word.startswith("done ") and "done" in request["remedies"]:
             await run.resolve(step, "done", output=parse_value(word.removeprefix("done ").strip()))
-        case _ if word in request["remedies"] and request["kind"] != "approval":
+        case _ if word in request["remedies"]:
             await run.resolve(step, word)
         case "budget":
             await run.budget(add=dollars(word, "the amount"))  # if that is not enough, it is asked again
         case _:
-            return False
+            raise InputInvalid(f"expected one of {', '.join(request['remedies'])}, or its number, got {quoted(word)}")
     return True
 
 

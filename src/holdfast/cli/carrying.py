@@ -212,7 +212,8 @@ def import_(
     """Bring an exported execution into this journal, under the id it has.
 
     It is checked whole before anything is written. Nobody drives it before you resume it: the original may still run.
-    If it is here already and has only gone on in the file, what it has done since is added.
+    If it is here already and has only gone on in the file, what it has done since is added. If it is here and damaged,
+    it is repaired: file and journal must agree up to the damage.
 
     \b
     Example:
@@ -246,6 +247,10 @@ def _in_words(restored: Restored) -> str:
     if restored.outcome == "continued":
         more = count(restored.added, "event")
         lines = [f"{restored.id}{family} was here and has gone on elsewhere, {more} added: {restored.status}"]
+    if restored.outcome == "repaired":
+        lines = [f"repaired {restored.id}{family}: {restored.status}"]
+        if restored.lost:
+            lines.append(f"lost: {count(restored.lost, 'event')} at the end; steps that ran then may run again")
     if not is_over(restored):
         lines.append(
             f"nobody drives it until you say so; go on with: holdfast resume {restored.id}{_accepted(restored)}"

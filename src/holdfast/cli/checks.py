@@ -6,6 +6,7 @@ go on, and the lock files of dead processes are removed.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 import time
@@ -13,24 +14,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from msgspec import Raw
-
 from holdfast.cli import place
 from holdfast.core.differences import Difference
 from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
-from holdfast.core.events import Blob, TaskCreated
-from holdfast.core.execution import Execution
-from holdfast.core.fold import apply
+from holdfast.core.events import TaskCreated
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.at_rest import is_due
 from holdfast.engine.compat import tool_differences
-from holdfast.journal.blobs import fetch_blob, reference
-from holdfast.journal.codec import decode, verify
+from holdfast.journal.checkpoints import saved_of
+from holdfast.journal.inspection import verify_execution
 from holdfast.journal.liveness import Liveness, LockFiles
-from holdfast.journal.log import check_head
 from holdfast.journal.postgres_address import is_postgres
 from holdfast.journal.sqlite import SqliteStore
 from holdfast.journal.store import Head, Quarantine, Query, Store
+from holdfast.journal.tidying import FILES_FOLDER
 from holdfast.settings import Settings
 from holdfast.tools.registry import Registry
 
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
 
 FREE_BYTES_MIN = 50 * 1024 * 1024
 PAGE_HEADS = 500
-PAGE_EVENTS = 5000
-_VALUES = ("output", "arguments", "inputs", "data", "source", "log")
 
 
 class Finding(NamedTuple):
@@ -129,7 +124,9 @@ def store_trouble(error: HoldfastError) -> Finding:
 # ---- executions ----------------------------------------------------------------------------------------------------
 
 
-async def whole_store(store: SqliteStore | PostgresStore, registry: Registry, liveness: Liveness) -> list[Finding]:
+async def whole_store(
+    store: SqliteStore | PostgresStore, registry: Registry, liveness: Liveness, data_folder: Path
+) -> list[Finding]:
     findings = [
         Finding(
             "problem", "damaged store", trouble, "Its bytes are not what was written", "Restore a backup of the file"
@@ -138,7 +135,8 @@ async def whole_store(store: SqliteStore | PostgresStore, registry: Registry, li
     ]
     held = set(await store.drivers())
     async for head in _heads(store):
-        findings += await _execution(store, head, registry, liveness)
+        findings += await _execution(store, head, registry, liveness, data_folder)
+    findings += _unfinished_repairs(data_folder)
     return findings + (_lock_files(liveness, held) if isinstance(liveness, LockFiles) else [])
 
 
@@ -160,7 +158,9 @@ async def _heads(store: Store) -> AsyncIterator[Head]:
         query = Query(limit=PAGE_HEADS, before=page[-1].id)
 
 
-async def _execution(store: Store, head: Head, registry: Registry, liveness: Liveness) -> list[Finding]:
+async def _execution(
+    store: Store, head: Head, registry: Registry, liveness: Liveness, data_folder: Path
+) -> list[Finding]:
     try:
         await store.head(head.id)  # a list shows what it can of a damaged row; asked for alone, it says so
         state = await verify_execution(store, head)
@@ -168,7 +168,10 @@ async def _execution(store: Store, head: Head, registry: Registry, liveness: Liv
         await store.commit([Quarantine(execution_id=head.id, why=head.quarantined or str(error))])
         what = str(error) if error.execution_id else f"execution {head.id}: {error}"
         meaning = "It was set aside: nobody drives it, the others go on"
-        todo = f"Restore a backup, then holdfast doctor --release {head.id}; or start it anew"
+        todo = await _repaired_by(store, head, data_folder) or (
+            "Import a checkpoint or an export of it: holdfast import FILE; or restore a backup, then "
+            f"holdfast doctor --release {head.id}; or start it anew"
+        )
         return [Finding("problem", "damaged execution", what, meaning, todo, head.id)]
     findings: list[Finding] = []
     if head.quarantined:
@@ -180,29 +183,37 @@ async def _execution(store: Store, head: Head, registry: Registry, liveness: Liv
     return findings
 
 
-async def verify_execution(store: Store, head: Head) -> Execution:
-    """Every link of the chain from the first event to the head, every move, and every large value."""
-    state = Execution(id=head.id)
-    end = b""
-    while state.seq < head.seq:
-        chain, rows = await store.events(head.id, state.seq, min(PAGE_EVENTS, head.seq - state.seq))
-        if not rows:
-            raise StoreCorrupted(
-                f"has {state.seq} events on disk, its head says {head.seq}; the end of its journal is lost"
-            )
-        end = verify(rows, state.seq, chain)
-        for row in rows:
-            event = decode(row)
-            apply(state, event, row.seq)
-            for name in _VALUES:
-                value = getattr(event, name, None)
-                blob = value if isinstance(value, Blob) else reference(value) if isinstance(value, Raw) else None
-                if blob is not None:
-                    await fetch_blob(store, blob)
-    if end != head.digest:
-        raise StoreCorrupted(f"event {head.seq} is not the one its head was written with")
-    check_head(head, state)
-    return state
+async def _repaired_by(store: Store, head: Head, data_folder: Path) -> str:
+    """The newest checkpoint of it, or of its parents, that repairs it, with the command."""
+    from holdfast.engine.carrying import read_bundle
+    from holdfast.engine.repair import merge
+
+    folder, seen = data_folder / FILES_FOLDER, set[str]()
+    wanted = head.id if folder.is_dir() else ""
+    while wanted and wanted not in seen:
+        seen.add(wanted)
+        above = next((one.parent_id for one in await store.heads(Query(ids=(wanted,), limit=1))), "")
+        for _, path in saved_of(folder, wanted) if not above else ():
+            try:
+                merged = await merge(store, await read_bundle(path))
+            except HoldfastError:
+                continue
+            lost = f"; the last {merged.lost} events are lost" if merged.lost else ""
+            return f"Repair it from its checkpoint: holdfast import {shlex.quote(str(path))}{lost}"
+        wanted = above
+    return ""
+
+
+def _unfinished_repairs(data_folder: Path) -> list[Finding]:
+    from holdfast.engine.repair import unfinished
+
+    return [
+        Finding(
+            "problem", "unfinished repair", f"a process died while it repaired execution {path.stem}",
+            "It may be missing, or set aside", f"Finish it: holdfast import {shlex.quote(str(path))}", path.stem,
+        )
+        for path in unfinished(data_folder)
+    ]  # fmt: skip
 
 
 def _orphaned(head: Head, liveness: Liveness) -> list[Finding]:

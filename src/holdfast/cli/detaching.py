@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.engine.run import Run
     from holdfast.settings import Settings
 
+HELD = 3  # exit code: a person has to resume it first
 LOGS_KEPT = 200
 START_TIMEOUT_S = 20.0  # a machine under load takes seconds to start an interpreter; then it is left to itself
 REASON_BYTES_MAX = 2000  # of its last words, should it not come up
@@ -62,10 +63,14 @@ def check_detachable(settings: Settings, *, starts: bool, asks: bool) -> None:
 async def detach(engine: Engine, run: Run, as_json: bool) -> int:
     """Hand an execution that is on disk over to a process of its own, and say which it is."""
     from holdfast.engine.at_rest import is_undriven
+    from holdfast.engine.wire import why_held
 
     head = await run.head()
     if head.ended_at:
         return _tell(run.id, head.status, None, f"it is {head.status} already", as_json)
+    if held := why_held(head):
+        _tell(run.id, head.status, None, f"it is held: {held}; go on with: holdfast resume {run.id} --detach", as_json)
+        return HELD
     if not is_undriven(head, engine.is_dead):
         return _tell(run.id, head.status, None, "another process drives it already", as_json)
     started = start_process(engine.settings, run.id)

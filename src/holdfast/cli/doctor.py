@@ -87,7 +87,7 @@ async def examine(settings: Settings) -> list[Finding]:
     except HoldfastError as error:
         return [*findings, checks.store_trouble(error)]
     try:
-        findings += await checks.whole_store(store, registry, liveness_of(settings, store))
+        findings += await checks.whole_store(store, registry, liveness_of(settings, store), settings.data_folder)
     except HoldfastError as error:
         findings.append(checks.store_trouble(error))
     finally:
@@ -175,6 +175,7 @@ def _todo(trouble: Trouble, otherwise: str = "Correct the settings") -> str:
 
 async def _release(settings: Settings, fragment: str) -> int:
     from holdfast.cli import checks
+    from holdfast.journal.inspection import verify_execution
     from holdfast.journal.store import Quarantine
 
     existing_store(settings)
@@ -188,7 +189,7 @@ async def _release(settings: Settings, fragment: str) -> int:
             print(f"unchanged: execution {head.id} is not set aside")
             return 0
         try:
-            await checks.verify_execution(store, head)
+            await verify_execution(store, head)
         except StoreCorrupted as error:
             raise StoreCorrupted(f"execution {head.id} is still damaged: {error}; it stays set aside") from error
         await store.commit([Quarantine(execution_id=head.id, why="")])

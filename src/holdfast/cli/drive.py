@@ -23,10 +23,10 @@ from holdfast.cli.views import Audience, View, view_for
 from holdfast.core.errors import Refused, StoreCorrupted
 from holdfast.core.events import TaskWaiting
 from holdfast.core.execution import Execution, parent_of
-from holdfast.core.held import why_held
 from holdfast.engine.at_rest import is_at_rest, is_left_alone, is_undriven, mover_of, waited_children
 from holdfast.engine.engine import Engine
 from holdfast.engine.run import Run
+from holdfast.engine.wire import why_held
 from holdfast.journal.store import Head
 from holdfast.settings import MEMORY, Settings
 
@@ -140,8 +140,8 @@ class Foreground:
                 continue
             if head.quarantined:
                 raise StoreCorrupted(f"execution {head.id} is set aside: {head.quarantined}; run `holdfast doctor`")
-            if head.held:
-                self._view.note(f"it is held: {why_held(head.held)}; go on with: holdfast resume {head.id}")
+            if held := why_held(head):
+                self._view.note(f"it is held: {held}")
                 return EXIT_CODES["waiting"]
             if self._turnstile is not None and self._turnstile.is_wanted:
                 await self._ask_about_step(self._turnstile)

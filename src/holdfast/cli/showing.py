@@ -11,6 +11,7 @@ from holdfast.cli.text import (
     count,
     distance,
     duration,
+    is_past,
     local_time,
     mark,
     moment,
@@ -57,7 +58,11 @@ def _heading(shown: Wired) -> list[str]:
         status += f" for {waiting_for(shown['reasons'])}"
     elif shown["by"] or shown["why"]:
         status += (f" by {shown['by']}" if shown["by"] else "") + (f": {shown['why']}" if shown["why"] else "")
+    if shown.get("stopping"):
+        status += "; its pause limit was reached: its finally steps run, then it is stopped"
     facts = [("id", shown["id"]), ("status", status)]
+    if shown["status"] == "paused" and shown["paused_until"]:
+        facts.append(("pause limit", _pause_limit(shown)))
     if shown["quarantined"]:
         facts.append(("set aside", f"{shown['quarantined']}; run `holdfast doctor`"))
     if shown["held"]:
@@ -78,6 +83,15 @@ def _heading(shown: Wired) -> list[str]:
         times = "once" if shown["recoveries"] == 1 else f"{shown['recoveries']} times"
         facts.append(("taken over", f"{times}, after its process died"))
     return lines + [f"  {name:<12} {text}" for name, text in facts]
+
+
+def _pause_limit(shown: Wired) -> str:
+    """When it acts; that it is overdue, if no engine has run since."""
+    until, stops = shown["paused_until"], shown["on_pause_timeout"] == "stop"
+    if is_past(until):
+        then = "stopped" if stops else "resumed"
+        return f"overdue: it was to be {then} {distance(until)}; that happens when an engine runs: holdfast worker"
+    return f"it is {'stopped' if stops else 'resumed'} {distance(until)}, {local_time(until)}"
 
 
 def _kin(shown: Wired) -> Iterator[tuple[str, str]]:

@@ -126,6 +126,10 @@ def local_time(text: str | None) -> str:
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""
 
 
+def is_past(text: str) -> bool:
+    return datetime.fromisoformat(text) < datetime.now(UTC)
+
+
 def distance(text: str | None, since: str | None = None) -> str:
     """`3 min 10 s ago` or `in 2 h 05 min`, seen from the moment `since`, or from now."""
     at = moment(text)

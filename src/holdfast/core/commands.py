@@ -22,7 +22,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.forms import complete
 from holdfast.core.policy import PAUSE_TIMEOUT_S
 from holdfast.core.raising import Change, new_limit, objection, raised
-from holdfast.core.suggest import did_you_mean
+from holdfast.core.suggest import did_you_mean, quoted
 
 Verb = Literal[
     "pause", "resume", "interrupt", "stop", "approve", "deny", "answer", "resolve", "send", "extend", "budget",
@@ -32,6 +32,8 @@ Outcome = Literal["applied", "unchanged", "refused", "queued"]
 PASSED_DOWN: frozenset[str] = frozenset({"pause", "resume", "interrupt", "stop"})
 
 MAILBOX_EVENTS_MAX = 1000  # events from outside that no step has taken yet
+PAUSE_LIMIT = ("holdfast", "the pause limit was reached")  # who stops or resumes it then, and why
+AWAITED_SHOWN = 5  # events named in the warning about one that no step waits for
 COMMAND_ID_CHARS_MAX = 200  # made by whoever asks; stores keep an index of them
 DATA_BYTES_MAX = 4 * 1024 * 1024  # what a command may carry
 
@@ -72,6 +74,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sticky: bool = False
     name: str = ""
     until: int | None = None
+    pause_limit: bool = False  # the limit of a pause says it, and no person
     accepted: tuple[Difference, ...] = ()
     forced: tuple[str, ...] = ()  # the same as texts, from before there were codes
     count: int = 0
@@ -187,7 +190,10 @@ def _resume(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     if state.is_ended:
         return _ended(state)
     held = state.status == "queued" and state.facts().hold
-    resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, accepted=arguments.accepted, forced=arguments.forced)
+    resumed = ev.TaskResumed(
+        at=at, by=by, why=arguments.why, accepted=arguments.accepted, forced=arguments.forced,
+        pause_limit="resume" if arguments.pause_limit else None,
+    )  # fmt: skip
     if state.status in ("paused", "interrupted") or held:
         return _applied("resumed", resumed, ev.TaskStarted(at=at, because="resumed"))
     if arguments.accepted or arguments.forced:
@@ -211,8 +217,17 @@ def _stop(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
         return _unchanged(f"already stopped{_by(state.by)}")
     if state.is_ended:
         return _refused(f"the execution is already {state.status}; there is nothing to stop")
+    if arguments.pause_limit and state.status == "paused" and not state.stopping and _has_finally(state):
+        resumed = ev.TaskResumed(at=at, by=by, why=arguments.why, pause_limit="stop")
+        return _applied("its finally steps run, then it is stopped", resumed, ev.TaskStarted(at=at, because="resumed"))
     cut = close_attempts(state, at, f"stopped{_by(by)} while it ran")
-    return _applied("stopped", *cut, ev.TaskStopped(at=at, by=by, why=arguments.why))
+    stopped = ev.TaskStopped(at=at, by=by, why=arguments.why, pause_limit=arguments.pause_limit)
+    return _applied("stopped", *cut, stopped)
+
+
+def _has_finally(state: Execution) -> bool:
+    program = state.facts().program
+    return program.kind == "plan" and bool(msgspec.json.decode(program.source).get("finally"))
 
 
 # ---- people answer ---------------------------------------------------------------------------------------------
@@ -353,7 +368,19 @@ def _send(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     if sum(len(waiting) for waiting in state.mailbox.values()) >= MAILBOX_EVENTS_MAX:
         return _refused(f"{MAILBOX_EVENTS_MAX:,} events wait to be taken already; no step has asked for them")
     event = ev.EventReceived(at=at, name=arguments.name, data=arguments.data or Raw(b"null"), by=by)
-    return _applied(f"received {arguments.name}", event)
+    return _applied(f"received {arguments.name}{_not_waited_for(state, arguments.name)}", event)
+
+
+def _not_waited_for(state: Execution, name: str) -> str:
+    """A warning, if steps wait for events now and none of them for this one: the name may be mistyped."""
+    waiting = [step for step in map(state.steps.__getitem__, state.open_steps) if step.reason == "event"]
+    awaited = {step.name: step.path for step in waiting if step.status == "waiting"}
+    if not awaited or name in awaited:
+        return ""
+    listed = ", ".join(f"{quoted(other)} (step {awaited[other]})" for other in sorted(awaited)[:AWAITED_SHOWN])
+    more = f" and {len(awaited) - AWAITED_SHOWN} more" if len(awaited) > AWAITED_SHOWN else ""
+    meant = did_you_mean(name, awaited)
+    return f"; warning: no step waits for {quoted(name)} now, it is kept; waited for: {listed}{more}{meant}"
 
 
 def _extend(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:

@@ -177,6 +177,7 @@ class TaskResumed(Event, frozen=True, gc=False, tag="task:resumed"):
     why: str = ""
     accepted: tuple[Difference, ...] = ()  # what had changed since it was recorded, and a person accepted
     forced: tuple[str, ...] = ()  # the same as texts, in journals from before there were codes
+    pause_limit: OnTimeout | None = None  # the limit of its pause did this; "stop": only its `finally` steps run
 
 
 class TaskInterrupted(Event, frozen=True, gc=False, tag="task:interrupted"):
@@ -187,6 +188,7 @@ class TaskInterrupted(Event, frozen=True, gc=False, tag="task:interrupted"):
 class TaskStopped(Event, frozen=True, gc=False, tag="task:stopped"):
     by: str = ""
     why: str = ""
+    pause_limit: bool = False  # the limit of its pause did this
 
 
 class TaskCompleted(Event, frozen=True, gc=False, tag="task:completed"):

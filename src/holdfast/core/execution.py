@@ -146,6 +146,8 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     pause_until: int | None = None
     on_pause_timeout: ev.OnTimeout = "stop"
     pause_announced: bool = False
+    pause_over: int = 0  # the number of the event with which the limit of its last pause acted
+    stopping: bool = False  # the limit of a pause stops it: only its `finally` steps run
     output: Raw = Raw(b"null")
     failure: Failure | None = None
     failed_path: str = ""

@@ -126,6 +126,8 @@ def _started(state: Execution, event: ev.TaskStarted) -> None:
     _enter(state, "task:started")
     state.by = state.why = ""
     state.pause_announced = False
+    if event.because != "resumed":
+        state.pause_over = 0
     if not state.started_at:
         state.started_at = event.at
         state.copied = state.seq
@@ -145,6 +147,7 @@ def _paused(state: Execution, event: ev.TaskPaused) -> None:
     _enter(state, "task:paused")
     state.by, state.why = event.by, event.why
     state.pause_until, state.on_pause_timeout = event.until, event.on_timeout
+    state.pause_over = 0
 
 
 def _pause_expiring(state: Execution, event: ev.TaskPauseExpiring) -> None:
@@ -155,6 +158,9 @@ def _resumed(state: Execution, event: ev.TaskResumed) -> None:
     state.by, state.why = event.by, event.why
     state.accepted = (*state.accepted, *event.forced)
     state.accepted_differences = (*state.accepted_differences, *event.accepted)
+    if event.pause_limit is not None:
+        state.pause_over = state.seq + 1
+        state.stopping = event.pause_limit == "stop"
 
 
 def _interrupted(state: Execution, event: ev.TaskInterrupted) -> None:
@@ -172,6 +178,8 @@ def _task_end(state: Execution, at: int) -> None:
 def _stopped(state: Execution, event: ev.TaskStopped) -> None:
     _enter(state, "task:stopped")
     state.by, state.why = event.by, event.why
+    if event.pause_limit and not state.stopping:  # or else that was said when its `finally` steps began
+        state.pause_over = state.seq + 1
     _task_end(state, event.at)
 
 

@@ -7,6 +7,7 @@ later can tell whether it was sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -16,7 +17,9 @@ from holdfast.core.events import Request
 from holdfast.core.execution import Execution
 from holdfast.core.forms import in_words
 
-ENDED = "ended"  # the fact that is no request
+ENDED = "ended"  # the facts that are no request; of a pause, with the time or the event that they are about
+PAUSE_ENDS = "pause-ends"
+PAUSE_OVER = "pause-over"
 TEXT_CHARS_MAX = 4000  # what a chat takes in one message
 _OF_KIND = {"doubt": "in_doubt", "budget": "budget"}  # the other requests are a plain waiting
 
@@ -30,9 +33,16 @@ class Notice(msgspec.Struct, frozen=True):
 
 def facts_of(state: Execution, durable_seq: int) -> list[str]:
     """What there is to tell of an execution, as far as it is on disk. Of children, only what needs a person."""
+    if state.facts().parent is not None:
+        return [] if state.is_ended else _asked_in(state, durable_seq)
+    over = [f"{PAUSE_OVER}#{state.pause_over}"] if 0 < state.pause_over <= durable_seq else []
     if state.is_ended:
-        told = state.status != "stopped" and state.facts().parent is None and state.seq <= durable_seq
-        return [ENDED] if told else []
+        return over if state.status == "stopped" else [ENDED] if state.seq <= durable_seq else []
+    ends = [f"{PAUSE_ENDS}#{state.pause_until}"] if state.status == "paused" and state.pause_announced else []
+    return [*_asked_in(state, durable_seq), *ends, *over]
+
+
+def _asked_in(state: Execution, durable_seq: int) -> list[str]:
     return [asked.request.id for asked in state.open_requests() if _opened_by(asked.request) <= durable_seq]
 
 
@@ -47,12 +57,32 @@ def key_of(execution_id: str, fact: str) -> str:
 
 
 def notice_of(state: Execution, fact: str, url: str = "") -> Notice:
-    if fact != ENDED:
+    if fact in state.requests:
         return _of_request(state, state.requests[fact].request, url)
+    if fact != ENDED:
+        return _of_pause(state, fact, url)
     if state.failure is None:
         return _notice(state, "done", fact, f"{_name(state)} is done", [], url)
     card = card_of_failure(state.id, state.failure, state.failed_path, state.facts().program.kind)
     return _notice(state, "failed", fact, f"{_name(state)} failed", _lines(card), url)
+
+
+def _of_pause(state: Execution, fact: str, url: str) -> Notice:
+    """That the limit of a pause is about to act, or has acted."""
+    if fact.startswith(PAUSE_ENDS) and state.pause_until is not None:
+        at = datetime.fromtimestamp(state.pause_until / 1e6, UTC).isoformat(timespec="seconds")
+        then = "stopped" if state.on_pause_timeout == "stop" else "resumed"
+        paused = f"paused{f' by {state.by}' if state.by else ''}{f': {state.why}' if state.why else ''}"
+        lines = [paused, f"it will be {then} at {at}, when its pause limit is reached", ""]
+        lines += [f"holdfast resume {state.id}  # go on now", f"holdfast stop {state.id}  # stop it now", ""]
+        return _notice(state, "paused", fact, f"{_name(state)}: its pause is about to end", lines, url)
+    if state.stopping or state.is_ended:
+        finishing = "" if state.is_ended else "; its finally steps run first"
+        lines = [f"its pause limit was reached: it is stopped{finishing}", "", f"holdfast retry {state.id}", ""]
+        return _notice(state, "paused", fact, f"{_name(state)} is stopped", lines, url)
+    return _notice(
+        state, "paused", fact, f"{_name(state)} goes on", ["its pause limit was reached: it goes on", ""], url
+    )
 
 
 def notice_of_many(number: int, key: str) -> Notice:

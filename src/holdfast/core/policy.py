@@ -38,7 +38,7 @@ RUN_AHEAD_EVENTS_MAX = 500  # events that `read` steps may be ahead of the disk 
 INTERRUPT_GRACE_S = 10.0
 PASSIVATE_AFTER_S = 30.0
 COMMAND_WAIT_S = 5.0
-OCCASIONS = ("waiting", "failed", "in_doubt", "budget", "done")  # on which Holdfast itself tells a person
+OCCASIONS = ("waiting", "failed", "in_doubt", "budget", "done", "paused")  # on which Holdfast itself tells a person
 STEPS_AT_ONCE = (
     1000  # tool calls at the same time, in one process and in one execution: each holds memory and a file or two
 )

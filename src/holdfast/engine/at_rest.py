@@ -6,7 +6,7 @@ waits for; `Run.settled`, `holdfast run` and `holdfast worker --until-idle` end 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.core.lifecycle import ENDS
@@ -78,11 +78,11 @@ def is_left_alone(head: Head, is_dead: IsDead) -> bool:
 
 async def is_at_rest(engine: Engine, head: Head) -> bool:
     """Ended, or only a person can move it or the children it waits for."""
-    if head.status in ENDS or head.quarantined or head.held:
+    if head.status in ENDS or head.quarantined or is_held(head):
         return True
     movers = moved_by(head, engine.services.clock.now_us(), engine.is_dead)
-    if head.status == "queued" or not movers or not movers <= {"person", "child"}:
-        return False  # what was started to be held is waited for until a person has it started, and until its end
+    if not movers or not movers <= {"person", "child"}:
+        return False
     for child_id in await waited_children(engine, head):
         engine.raise_problem(child_id)
         child = await engine.get(child_id).head()
@@ -116,23 +116,24 @@ async def _is_answered(engine: Engine, head: Head) -> bool:
 
 async def is_all_waiting(engine: Engine) -> bool:
     """Nothing is due, and all that runs here waits, for whatever it is."""
-    if await _is_any_due(engine):
-        return False
-    return all(head.status not in ("queued", "running") for head in await _driven(engine))
+    driven = engine.driven()
+    heads = await _heads(engine, driven)
+    return all(head.status not in ("queued", "running") for head in heads) and await _is_unchanged(engine, driven)
 
 
 async def is_idle(engine: Engine) -> bool:
     """Nothing is due, and all that runs here or will be due one day is at rest."""
-    if await _is_any_due(engine):
+    driven = engine.driven()
+    heads = [*await _heads(engine, driven), *await engine.due(FAR_US, LOOKED_AT_MAX)]
+    return all([await is_at_rest(engine, head) for head in heads]) and await _is_unchanged(engine, driven)
+
+
+async def _is_unchanged(engine: Engine, driven: Collection[str]) -> bool:
+    """Asked last: what was let go of meanwhile is due again, and what was taken up is in hand or driven."""
+    if await engine.due(engine.services.clock.now_us(), 1):
         return False
-    heads = [*await _driven(engine), *await engine.due(FAR_US, LOOKED_AT_MAX)]
-    return all([await is_at_rest(engine, head) for head in heads])
+    return not engine.services.has_in_hand() and set(engine.driven()) <= set(driven)
 
 
-async def _is_any_due(engine: Engine) -> bool:
-    """Also what is just being taken up, which is neither due any more nor driven yet."""
-    return bool(await engine.due(engine.services.clock.now_us(), 1)) or engine.services.has_in_hand()
-
-
-async def _driven(engine: Engine) -> list[Head]:
-    return [await engine.get(execution_id).head() for execution_id in engine.driven()]
+async def _heads(engine: Engine, execution_ids: Iterable[str]) -> list[Head]:
+    return [await engine.get(execution_id).head() for execution_id in execution_ids]

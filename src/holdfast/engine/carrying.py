@@ -26,6 +26,7 @@ from holdfast.engine.child_messages import end_of_child, pass_down
 from holdfast.engine.compat import differences, only_of_folder, unaccepted
 from holdfast.engine.copies import kept_events
 from holdfast.engine.notices import count_as_told
+from holdfast.engine.repair import is_damaged, merge, replace
 from holdfast.engine.services import Services
 from holdfast.engine.wire import planned_steps, wire_state
 from holdfast.journal.blobs import large_values
@@ -45,11 +46,12 @@ class Restored(NamedTuple):
     """
 
     id: str
-    outcome: Literal["imported", "continued", "unchanged"]
+    outcome: Literal["imported", "continued", "repaired", "unchanged"]
     status: str
     executions: int
     differences: tuple[Difference, ...] = ()
     added: int = 0
+    lost: int = 0  # events of a damaged one that the file does not have, either
 
 
 async def read_bundle(source: str | Path | bytes) -> Bundle:
@@ -108,6 +110,8 @@ async def restore(
     What is here already is only ever added to.
     """
     state = bundle.root.state
+    if await is_damaged(services.store, bundle):
+        return await _repair(services, bundle, is_dead, force=force, other_folder=other_folder)
     gap = await compare(services.store, bundle, is_dead)
     if gap is not None and not gap.behind:
         return Restored(state.id, "unchanged", state.status, len(bundle.executions))
@@ -124,6 +128,19 @@ async def restore(
     if not written.ok:
         raise Refused(await _clash(services.store, bundle, written.existing))
     return Restored(state.id, "imported", state.status, len(bundle.executions), tuple(found))
+
+
+async def _repair(
+    services: Services, bundle: Bundle, is_dead: Callable[[str], bool], *, force: bool, other_folder: bool
+) -> Restored:
+    merged = await merge(services.store, bundle)
+    states = [carried.state for carried in merged.bundle.executions]
+    found = unmet(services, states)
+    check_accepted(found, force=force, other_folder=other_folder)
+    await count_as_told(services, states)  # before anybody can see it
+    await replace(services, merged, is_dead, _news)
+    root = merged.bundle.root.state
+    return Restored(root.id, "repaired", root.status, len(states), tuple(found), lost=merged.lost)
 
 
 def check_accepted(found: Sequence[Difference], *, force: bool, other_folder: bool) -> None:
@@ -191,12 +208,12 @@ def _untold_ends(bundle: Bundle, parent: Execution) -> tuple[Command, ...]:
 
 
 def _stop_on_its_way(bundle: Bundle, child: Execution) -> Sequence[Command]:
-    """A parent that was stopped, or failed, takes its children with it; this one had not heard of it yet."""
+    """A parent that has ended takes its children with it; this one had not heard of it yet."""
     above = child.facts().parent
     if child.is_ended or above is None:
         return ()
     for parent in (carried.state for carried in bundle.executions if carried.state.id == above.id):
-        if parent.status in ("stopped", "failed"):
+        if parent.is_ended:
             at = parent.ended_at
             stop = Command(id=internal_id(f"{parent.id}:end"), execution_id=parent.id, verb="stop", at=at, by=parent.by)
             return [command for command in pass_down(parent, stop) if command.execution_id == child.id]

@@ -79,10 +79,9 @@ def raise_parent(state: Execution, command: Command, event: ev.BudgetRaised) -> 
     ]
 
 
-def told_at_end(state: Execution, event: ev.TaskCompleted | ev.TaskError) -> list[Command]:
-    """What an execution's end sets off: its parent hears of it, and a failed one takes its children with it."""
-    told = end_of_child(state, event)
-    if isinstance(event, ev.TaskError):
-        stop = Command(id=internal_id(f"{state.id}:end"), execution_id=state.id, verb="stop", at=event.at)
-        told.extend(pass_down(state, stop))
-    return told
+def told_at_end(state: Execution, event: ev.TaskCompleted | ev.TaskError | ev.TaskStopped) -> list[Command]:
+    """What an execution's end sets off: its parent hears of it, and children that still run are stopped."""
+    ended = {ev.TaskCompleted: "completed", ev.TaskError: "failed", ev.TaskStopped: "was stopped"}[type(event)]
+    why = encode_arguments(why=f"its parent {ended}")
+    stop = Command(id=internal_id(f"{state.id}:end"), execution_id=state.id, verb="stop", at=event.at, arguments=why)
+    return [*end_of_child(state, event), *pass_down(state, stop)]

@@ -15,9 +15,10 @@ from msgspec import UNSET, Raw
 from holdfast.core.commands import COMMAND_ID_CHARS_MAX, OURS, Answer, Command, Verb, encode_arguments
 from holdfast.core.errors import InputInvalid, Refused
 from holdfast.core.events import Request
+from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine import inbox
-from holdfast.engine.fitting import edits_objection, output_objection
+from holdfast.engine.fitting import edits_objection
 from holdfast.engine.holding import let_go
 from holdfast.engine.inbox import DriverOf
 from holdfast.engine.orders import Order
@@ -100,7 +101,8 @@ class CommandGateway:
             return {"data": await self._extension(execution_id, order.steps)}
         if order.edits is None and order.output is UNSET:
             return {}
-        request = await self._request(execution_id, order.arguments["step"])
+        _, state, _ = await read_state(self._services.store, execution_id)
+        request = _request_meant(state, order.arguments["step"])
         if request is None:
             return {}  # it is refused by the rules, which say what is asked
         tool, objection = self._services.known_tool(request.tool), ""
@@ -108,17 +110,10 @@ class CommandGateway:
             own = await fetch_value(self._services.store, request.arguments)
             objection = edits_objection(tool, own, encode(order.edits, "the edited arguments"))
         if not objection and order.output is not UNSET and not request.keeps:
-            objection = output_objection(tool, encode(order.output, "the output"))
+            objection = self._services.output_objection(state, request, encode(order.output, "the output"))
         if objection:
             raise InputInvalid(objection)
         return {}
-
-    async def _request(self, execution_id: str, step: str) -> Request | None:
-        """The open request meant by a step's path, a request's id, or nothing if there is only one."""
-        _, state, _ = await read_state(self._services.store, execution_id)
-        open_requests = [asked.request for asked in state.open_requests()]
-        fitting = [request for request in open_requests if not step or step in (request.id, request.path)]
-        return fitting[0] if len(fitting) == 1 else None
 
     async def _extension(self, execution_id: str, steps: Sequence[Mapping[str, Any]]) -> Raw:
         """New steps for a running plan, validated like the plan itself."""
@@ -130,6 +125,13 @@ class CommandGateway:
         if extend is None:
             raise Refused(f"only plans can be extended; this is a {state.facts().program.kind}")
         return extend(state, list(steps))
+
+
+def _request_meant(state: Execution, step: str) -> Request | None:
+    """By a step's path, a request's id, or nothing if there is only one open."""
+    open_requests = [asked.request for asked in state.open_requests()]
+    fitting = [request for request in open_requests if not step or step in (request.id, request.path)]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def user() -> str:

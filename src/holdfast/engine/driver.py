@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from msgspec import Raw
 
 from holdfast.core import events as ev
-from holdfast.core.commands import Command, close_attempts
+from holdfast.core.commands import PAUSE_LIMIT, Command, close_attempts
 from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, NotFound, StepFailed, Suspended
 from holdfast.core.execution import Execution, Step
 from holdfast.core.failure import Failure
@@ -174,7 +174,10 @@ class Driver:
         cut = told_as_lost(close_attempts(self.state, self.now_us(), why), self._left)
         return told_with_usage(cut, self.used_by_cut)
 
-    def _end(self, event: ev.TaskCompleted | ev.TaskError) -> None:
+    def _end(self, event: ev.TaskCompleted | ev.TaskError | ev.TaskStopped) -> None:
+        if self.state.stopping:  # its `finally` steps have run
+            by, why = PAUSE_LIMIT
+            event = ev.TaskStopped(at=event.at, by=by, why=why, pause_limit=True)
         self.append(event, posts=told_at_end(self.state, event), release=True)
         self.finish("ended")
 

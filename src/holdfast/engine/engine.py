@@ -26,7 +26,7 @@ from holdfast.core.errors import (
     StoreCorrupted,
 )
 from holdfast.core.held import by_person, is_imported
-from holdfast.engine import carrying, gathering
+from holdfast.engine import carrying, gathering, repair
 from holdfast.engine.carrying import Restored, differences_below
 from holdfast.engine.checkpointing import Owed
 from holdfast.engine.command_gateway import CommandGateway, user
@@ -354,6 +354,7 @@ class Engine:
                 self.services, bundle, self._liveness.is_dead, force=force, other_folder=other_folder
             )
             await self._commands.tend_children(restored.id)
+            repair.finished(self.services.data_folder, source)
             return restored
         copy = carrying.copy_of(self.services, bundle, force=force, other_folder=other_folder)
         run = await self.submit(copy.created, copy.blobs, copy.copied)

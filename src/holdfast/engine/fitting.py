@@ -37,10 +37,17 @@ def edits_objection(tool: Tool[..., Any] | None, own: bytes | None, edits: bytes
     return "\n".join([f"the edited arguments do not fit {tool.name}:", *lines]) if lines else ""
 
 
-def output_objection(tool: Tool[..., Any] | None, output: bytes) -> str:
-    """Nothing at all is null, which later steps would be given: it must be something that the tool may return."""
+def output_done(tool: Tool[..., Any] | None, said: bytes) -> bytes:
+    """The output of a step that a person says was done: what they said, or what the tool declares if they said none."""
+    declared = tool.done_output if tool is not None and said == b"null" else None
+    return said if declared is None else declared
+
+
+def output_objection(tool: Tool[..., Any] | None, said: bytes, is_read: bool) -> str:
+    """Nothing at all is null. Where later steps read it, it must be something that the tool may return."""
+    output = output_done(tool, said)
     decoder = tool.signature.return_decoder if tool is not None else None
-    if tool is None or decoder is None:
+    if tool is None or decoder is None or (output == b"null" and not is_read):
         return ""
     try:
         decoder.decode(output)
@@ -53,9 +60,9 @@ def output_objection(tool: Tool[..., Any] | None, output: bytes) -> str:
     return ""
 
 
-def wants_output(tool: Tool[..., Any] | None) -> bool:
+def wants_output(tool: Tool[..., Any] | None, is_read: bool) -> bool:
     """Whether whoever says that it was done must say what it gave, too."""
-    return bool(output_objection(tool, b"null"))
+    return bool(output_objection(tool, b"null", is_read))
 
 
 def _example(returns: Any) -> str:

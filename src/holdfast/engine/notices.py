@@ -75,7 +75,7 @@ class Notices:
 
     def look(self, state: Execution, durable_seq: int) -> None:
         """Something is on disk: is there anything to tell? Called often, so the common answer is quick."""
-        if not state.requests and not state.is_ended:
+        if not (state.requests or state.is_ended or state.pause_announced or state.pause_over):
             return
         for fact in facts_of(state, durable_seq):
             key = key_of(state.id, fact)
@@ -212,8 +212,10 @@ class Notices:
     async def _look_back(self) -> None:
         since = self._services.clock.now_us() - CATCH_UP_US
         try:
-            await self._look_at(Query(status=("waiting",), limit=CATCH_UP_PAGE), since, None)
-            await self._look_at(Query(status=("completed", "failed"), limit=CATCH_UP_PAGE), since, CATCH_UP_ENDED_MAX)
+            await self._look_at(Query(status=("waiting", "paused"), limit=CATCH_UP_PAGE), since, None)
+            await self._look_at(
+                Query(status=("completed", "failed", "stopped"), limit=CATCH_UP_PAGE), since, CATCH_UP_ENDED_MAX
+            )
         except HoldfastError as error:
             log.warning("it cannot be seen what is still to be told: %s", error)
 

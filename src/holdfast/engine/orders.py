@@ -27,8 +27,9 @@ class Order(NamedTuple):
     steps: Sequence[Mapping[str, Any]] | None = None
 
 
-def pause(*, why: str = "") -> Order:
-    return Order("pause", {"why": why})
+def pause(*, why: str = "", now: bool = False) -> Order:
+    """`now` does not wait for running steps, and is the same as an interrupt."""
+    return interrupt(why=why) if now else Order("pause", {"why": why})
 
 
 def interrupt(*, why: str = "") -> Order:

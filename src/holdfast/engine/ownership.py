@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core import events as ev
-from holdfast.core.commands import Command, encode_arguments, internal_id
+from holdfast.core.commands import PAUSE_LIMIT, Command, encode_arguments, internal_id
 from holdfast.core.differences import Difference
 from holdfast.core.errors import NotFound, ResumeMismatch, StoreCorrupted
 from holdfast.core.execution import Execution
@@ -88,6 +88,8 @@ async def take(services: Services, head: Head) -> Taken | None:
         await save_at_rest(services, log, head.status)
         log.append(release=True)  # with what ended or held it: a death in between would leave it held for good
     await log.durable()  # answered commands are out of the inbox before a driver looks into it again
+    if services.notices is not None and not is_running:
+        services.notices.look(log.state, log.durable_seq)  # a driver would look for itself
     return Taken(log, program if is_running else None)
 
 
@@ -140,9 +142,10 @@ def _mind_pause_limit(services: Services, log: Log, until: int) -> None:
     if not state.pause_announced and at >= until - PAUSE_NOTICE_US:
         log.append(ev.TaskPauseExpiring(at=at, due_at=until, then=then))
     if at >= until:
-        why = encode_arguments(why="the pause limit was reached")
+        by, why = PAUSE_LIMIT
+        arguments = encode_arguments(why=why, pause_limit=True)
         command_id = internal_id(f"{state.id}:pause-limit:{state.seq}")
-        command = Command(id=command_id, execution_id=state.id, verb=then, at=at, by="holdfast", arguments=why)
+        command = Command(id=command_id, execution_id=state.id, verb=then, at=at, by=by, arguments=arguments)
         apply_command(services, log, command, at)
 
 

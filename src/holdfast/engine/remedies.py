@@ -9,6 +9,7 @@ from holdfast.core.skips import by_person
 from holdfast.engine.attempt import CheckFailed, verified
 from holdfast.engine.budgeting import refused_money
 from holdfast.engine.failing import fail, means
+from holdfast.engine.fitting import output_done
 from holdfast.engine.kept import is_of_another_input
 from holdfast.engine.reckoning import doubtful, edited, retrying
 from holdfast.engine.requests import ask_in_doubt
@@ -80,7 +81,8 @@ async def remedy(work: Work, step: Step) -> None:
     data = await run.value(asked.data) if asked.data else None
     match asked.remedy:
         case "done":
-            _complete(work, step, data if data is not None else b"null", asked.by)
+            tool = run.services.known_tool(asked.request.tool)
+            _complete(work, step, output_done(tool, data if data is not None else b"null"), asked.by)
         case "again" if is_of_another_input(work, step):
             _begin_anew(work, step, asked.by)
         case "again":

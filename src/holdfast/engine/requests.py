@@ -13,7 +13,6 @@ from holdfast.core.failure import Failure
 from holdfast.core.forms import ASK
 from holdfast.core.policy import Approval
 from holdfast.core.resources import Usage
-from holdfast.engine.fitting import wants_output
 from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def ask_for_correction(
         arguments=step.arguments or Raw(b"null"),
         remedies=remedies,
         failure=failure_,
-        wants_output=wants_output(run.services.known_tool(step.tool)),
+        wants_output=run.services.wants_output(run.state, step.path, step.tool),
     )
     run.append(
         ev.StepWaiting(
@@ -118,7 +117,7 @@ def ask_in_doubt(
                 limit=step.failure.limit if step.failure is not None else "",
             )
         ),
-        wants_output=wants_output(run.services.known_tool(step.tool)),
+        wants_output=run.services.wants_output(run.state, step.path, step.tool),
         check_failed=check_failed,
     )  # fmt: skip
     run.append(ev.RequestOpened(at=at, request=request))

@@ -118,8 +118,9 @@ class Run:
         """Give an order. What comes with it must fit the tool of the step that asks. Raises Refused, if it was."""
         return self._insist(await self._engine.give(self.id, order, by=by, command_id=id))
 
-    async def pause(self, *, by: str = "", why: str = "") -> Answer:
-        return await self.give(orders.pause(why=why), by=by)
+    async def pause(self, *, by: str = "", why: str = "", now: bool = False) -> Answer:
+        """Hold it at the next step; running steps finish first. With `now` they are cut off, as by `interrupt`."""
+        return await self.give(orders.pause(why=why, now=now), by=by)
 
     async def resume(self, *, by: str = "", why: str = "", force: bool = False, other_folder: bool = False) -> Answer:
         """Go on after a pause or an interrupt. Raises ResumeMismatch if the world changed, unless that is accepted."""

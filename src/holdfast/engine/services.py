@@ -29,7 +29,7 @@ from holdfast.core.policy import (
     STEPS_AT_ONCE,
 )
 from holdfast.core.resources import DEFAULTS, Resources
-from holdfast.engine.fitting import edits_objection, output_objection
+from holdfast.engine.fitting import edits_objection, output_objection, wants_output
 from holdfast.engine.guards import Guards
 from holdfast.engine.pressure import Pressure
 from holdfast.journal.blobs import reference
@@ -176,7 +176,7 @@ class Services:
                 case ev.ApprovalGranted() if event.arguments:
                     said = self._edits_objection(state.requests[event.request_id].request, event.arguments)
                 case ev.RequestAnswered():
-                    said = self._remedy_objection(state.requests[event.request_id].request, event)
+                    said = self._remedy_objection(state, state.requests[event.request_id].request, event)
                 case _:
                     said = ""
             if said:
@@ -198,7 +198,7 @@ class Services:
             return str(error)
         return ""
 
-    def _remedy_objection(self, request: ev.Request, event: ev.RequestAnswered) -> str:
+    def _remedy_objection(self, state: Execution, request: ev.Request, event: ev.RequestAnswered) -> str:
         if event.data and bytes(request.recorded) != b"null" and event.remedy == "again":
             return "it is done again with the input it has now; to change that, give the execution other inputs"
         if request.keeps:
@@ -207,12 +207,25 @@ class Services:
         if event.remedy == "again" and event.data:
             return self._edits_objection(request, event.data)
         if event.remedy == "done":
-            return output_objection(self.known_tool(request.tool), bytes(event.data or b"null"))
+            return self.output_objection(state, request, bytes(event.data or b"null"))
         return ""
 
     def _edits_objection(self, request: ev.Request, edits: msgspec.Raw) -> str:
         own = None if reference(request.arguments) is not None else bytes(request.arguments)
         return edits_objection(self.known_tool(request.tool), own, bytes(edits))
+
+    def output_objection(self, state: Execution, request: ev.Request, output: bytes) -> str:
+        return output_objection(self.known_tool(request.tool), output, self._is_output_read(state, request.path))
+
+    def wants_output(self, state: Execution, path: str, tool: str) -> bool:
+        """Whether a person who says that the step was done must say what it gave, too."""
+        return wants_output(self.known_tool(tool), self._is_output_read(state, path))
+
+    def _is_output_read(self, state: Execution, path: str) -> bool:
+        """Of a plan that is known; anything else is taken to read what its steps give."""
+        kind = self.programs.get(state.facts().program.kind)
+        look = getattr(kind, "is_output_read", None)
+        return look is None or look(state, path)
 
     def known_tool(self, name: str) -> Tool[..., Any] | None:
         return self.registry.get(name) if name in self.registry.names() else None

@@ -178,6 +178,8 @@ def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> 
         "by": state.by or None,
         "why": state.why or None,
         "paused_until": iso(state.pause_until),
+        "on_pause_timeout": state.on_pause_timeout if state.status == "paused" else None,
+        "stopping": state.stopping and not state.is_ended,
         "reasons": plain(state.reasons),
         "requests": [wire_request(asked, state) for asked in state.open_requests()],
         "steps": [*(wire_step(step) for step in state.steps.values()), *pending_steps(state)],

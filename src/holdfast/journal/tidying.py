@@ -122,11 +122,15 @@ async def _roots(store: Store, page: Sequence[Head]) -> list[str]:
 
 async def remove_files(store: DeletableStore, data_folder: Path | None) -> None:
     """The files of all executions that were deleted, now or before somebody was killed."""
-    deleted = sorted(await store.deleted())
-    if deleted and data_folder is not None:
-        await asyncio.to_thread(_remove_all, data_folder, frozenset(deleted))
-    for first in range(0, len(deleted), FORGOTTEN_AT_ONCE):
-        await store.commit([Forget(execution_ids=tuple(deleted[first : first + FORGOTTEN_AT_ONCE]))])
+    deleted = set(await store.deleted())
+    if deleted:
+        there = await store.heads(Query(ids=tuple(deleted), limit=len(deleted)))  # created again, by a repair
+        again = frozenset(head.id for head in there)
+        if data_folder is not None:
+            await asyncio.to_thread(_remove_all, data_folder, frozenset(deleted - again))
+    ids = sorted(deleted)
+    for first in range(0, len(ids), FORGOTTEN_AT_ONCE):
+        await store.commit([Forget(execution_ids=tuple(ids[first : first + FORGOTTEN_AT_ONCE]))])
 
 
 def files_bytes(data_folder: Path | None) -> int:

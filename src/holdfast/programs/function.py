@@ -15,8 +15,10 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 import msgspec
 
 from holdfast.core import events as ev
+from holdfast.core.durations import parse_duration
 from holdfast.core.errors import Divergence, InputInvalid, InvalidCall, UsageError
 from holdfast.core.execution import Execution
+from holdfast.core.suggest import describe_value
 from holdfast.engine.program import ChildTask, Steps
 from holdfast.programs.answer_order import AnswerOrder
 from holdfast.programs.context import Context
@@ -35,9 +37,17 @@ class Function(Generic[P, R]):
 
     __holdfast_function__ = True
 
-    def __init__(self, coroutine: Callable[P, Awaitable[R]], name: str) -> None:
+    def __init__(
+        self,
+        coroutine: Callable[P, Awaitable[R]],
+        name: str,
+        pause_timeout_s: float | None = None,
+        on_pause_timeout: ev.OnTimeout = "stop",
+    ) -> None:
         self.coroutine = coroutine
         self.name = name
+        self._pause_timeout_s = pause_timeout_s
+        self._on_pause_timeout: ev.OnTimeout = on_pause_timeout
         functools.update_wrapper(self, coroutine)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
@@ -58,6 +68,10 @@ class Function(Generic[P, R]):
         without_context = functools.partial(cast("Callable[..., Any]", self.coroutine), None)
         return Signature(without_context, hints, self.name)
 
+    def said(self) -> dict[str, Any]:
+        """What it says about each of its tasks, as fields of `task:created`."""
+        return {"pause_timeout_s": self._pause_timeout_s, "on_pause_timeout": self._on_pause_timeout}
+
     def check_inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return self.signature.validate(given)
@@ -68,20 +82,51 @@ class Function(Generic[P, R]):
 @typing.overload
 def function(coroutine: Callable[P, Awaitable[R]], /) -> Function[P, R]: ...
 @typing.overload
-def function(*, name: str) -> Callable[[Callable[P, Awaitable[R]]], Function[P, R]]: ...
-def function(coroutine: Callable[..., Any] | None = None, /, *, name: str = "") -> Any:
-    """Make a coroutine a program. Its first parameter is the context, the others are its inputs."""
+def function(
+    *, name: str = "", pause_timeout: float | str | None = None, on_pause_timeout: ev.OnTimeout = "stop"
+) -> Callable[[Callable[P, Awaitable[R]]], Function[P, R]]: ...
+def function(
+    coroutine: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str = "",
+    pause_timeout: float | str | None = None,
+    on_pause_timeout: ev.OnTimeout = "stop",
+) -> Any:
+    """Make a coroutine a program. Its first parameter is the context, the others are its inputs.
+
+    `pause_timeout` is how long a pause of it may last, and `on_pause_timeout` what happens then: "stop" or "resume".
+    """
     if coroutine is None:
-        return functools.partial(function_of, name=name)
+        return functools.partial(function_of, name=name, pause_timeout=pause_timeout, on_pause_timeout=on_pause_timeout)
     return function_of(coroutine, name)
 
 
-def function_of(coroutine: Callable[..., Any], name: str) -> Function[..., Any]:
+def function_of(
+    coroutine: Callable[..., Any],
+    name: str,
+    pause_timeout: float | str | None = None,
+    on_pause_timeout: ev.OnTimeout = "stop",
+) -> Function[..., Any]:
     if not inspect.iscoroutinefunction(coroutine):
         raise UsageError(f"@function is for `async def`, not for {coroutine!r}")
     if not inspect.signature(coroutine).parameters:
         raise UsageError(f"{coroutine.__qualname__}: a function's first parameter is its context; write `(ctx, …)`")
-    return Function(coroutine, name or coroutine.__name__)
+    try:
+        seconds, then = pause_limit_of(pause_timeout, on_pause_timeout)
+    except InputInvalid as error:
+        raise UsageError(f"{coroutine.__qualname__}: {error}") from None
+    return Function(coroutine, name or coroutine.__name__, seconds, then or "stop")
+
+
+def pause_limit_of(timeout: float | str | None, then: ev.OnTimeout | None) -> tuple[float | None, ev.OnTimeout | None]:
+    """How long a pause may last, in seconds, and what happens then; None where nothing is said. Raises InputInvalid."""
+    if then not in (None, *typing.get_args(ev.OnTimeout)):
+        raise InputInvalid(f'on_pause_timeout: expected "stop" or "resume", got {describe_value(then)}')
+    try:
+        return (None if timeout is None else parse_duration(timeout)), then
+    except InputInvalid as error:
+        raise InputInvalid(f"pause_timeout: {error}") from None
 
 
 class FunctionProgram:

@@ -45,6 +45,13 @@ class PlanProgram:
         walker = Walker(steps, self._registry, self._make_child(steps.state))
         values: Values = ChainMap({}, {"inputs": self._inputs})
         main = Level(walker, "", self._plan.steps, values)
+        if steps.state.stopping:
+            self._take_extensions(steps, main)
+            await main.recall()
+            values["failure"] = None
+            await Level(walker, "", self._plan.finally_, values).run()
+            await steps.admit()
+            return b"null"
         failure = await self._main(steps, main)
         if failure is not None:
             values["failure"] = {"step": failure[0], "message": failure[1].message, "category": failure[1].category}

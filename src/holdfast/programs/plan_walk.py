@@ -64,6 +64,17 @@ class Walker:
         except (ToolError, UsageError) as error:  # an expression or value that cannot be used
             return self._failed(step, path, describe(error), stakes)
 
+    async def recorded(self, path: str) -> Outcome:
+        """How a step has ended; skipped, if it has not."""
+        step = self.steps.state.steps.get(path)
+        match step.status if step is not None else "":
+            case "completed" if step is not None:
+                return Outcome(status="completed", output=await self.steps.value(step.output))
+            case "failed" if step is not None:
+                return Outcome(status="failed", failure=step.failure)
+            case _:
+                return Outcome(status="skipped", reason="the execution is being stopped")
+
     def _skipped(self, path: str) -> Outcome:
         step = self.steps.state.steps[path]
         return Outcome(status="skipped", reason=step.reason, skip_code=step.skip_code)
@@ -334,6 +345,11 @@ class Level:
             if step.id in self._outputs:
                 return self._outputs[step.id]
         return b"null"
+
+    async def recall(self) -> None:
+        """Run nothing, and take what is recorded; a step that has not ended counts as skipped."""
+        for step in self._listed:
+            self._remember(step, await self._walker.recorded(self._prefix + step.id))
 
     async def run(self) -> tuple[str, Failure] | None:
         """Every step to its end; returns the critical failure that cut the list short."""

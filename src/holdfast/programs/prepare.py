@@ -23,6 +23,7 @@ from holdfast.core.labels import check_labels, check_title
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.core.plan import Plan, PlanStep, walk
 from holdfast.core.plan_read import read_extension, read_plan
+from holdfast.core.plan_reads import is_output_read
 from holdfast.core.plan_resources import limits_of, task_resources_of
 from holdfast.core.policy import Concurrency
 from holdfast.core.resources import Resources
@@ -80,7 +81,7 @@ class Preparer:
         found = self.find(subject)
         if isinstance(found, Function):
             found.check_inputs(given)
-            return self._created(ev.Program(kind="function", name=found.name), given, {}, said)
+            return self._created(ev.Program(kind="function", name=found.name), given, found.said(), said)
         document, file = found
         plan = self._read_found(found)
         values, problems = check_inputs(plan.inputs, given)
@@ -102,10 +103,11 @@ class Preparer:
     def _created(
         self, program: ev.Program, inputs: Mapping[str, Any], known: dict[str, Any], said: dict[str, Any]
     ) -> ev.TaskCreated:
-        if said.get("checkpoint") is not None:
-            known.pop("checkpoint", None)  # whoever hands it in has the last word
-        else:
-            said.pop("checkpoint", None)
+        for name in ("checkpoint", "pause_timeout_s", "on_pause_timeout"):
+            if said.get(name) is not None:
+                known.pop(name, None)  # whoever hands it in has the last word
+            else:
+                said.pop(name, None)
         labels = check_labels({**known.pop("labels", {}), **(said.pop("labels", None) or {})})
         title = check_title(said.pop("title", "") or known.pop("title", ""))
         known.pop("title", None)
@@ -294,6 +296,15 @@ class PlanKind:
         """What this machine lacks for the steps that have not ended yet."""
         plan = self._preparer.plan_of(state)
         return self._preparer.unmet_of(dataclasses.replace(plan, steps=_not_ended(plan.steps, state)))
+
+    def is_output_read(self, state: Execution, path: str) -> bool:
+        """By one of its expressions; or by a parent, which may read what the plan's last step gave."""
+        created = state.facts()
+        document = msgspec.json.decode(created.program.source)
+        if created.parent is not None and "output" not in document:
+            return True
+        added = [msgspec.json.decode(raw) for raw in state.extensions]
+        return is_output_read([document, added], path)
 
     def check_extension(self, state: Execution, steps: list[Mapping[str, Any]]) -> Raw:
         """New steps for this execution's plan, checked against it and against what was added before."""

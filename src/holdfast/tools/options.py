@@ -45,6 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     rate: Rate | None = None
     fallbacks: tuple[str, ...] = ()
     breaker: Breaker | None = Breaker()  # None: it is called however often it fails
+    done_output: Any = msgspec.UNSET  # what it gave, if a person says that it was done and nothing else
 
 
 def read_options(function: Callable[..., Any], given: dict[str, Any]) -> Options:

@@ -45,6 +45,9 @@ class Result(TypedDict):
     spoilt: bool
 
 
+SUCCESS = Result(exit_code=0, stdout="", stderr="", truncated=False, spoilt=False)
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`env` names the variables that commands get of this process's environment; `*` stands for any letters."""
 
@@ -176,7 +179,8 @@ class Shell(Adapter):
 
     def tools(self) -> Sequence[Tool[..., Any]]:
         return (
-            tool(name="shell.run", effect="once", breaker=False, resources=Resources(), apart=False, judge=_judge)(
-                self._commands.run
-            ),
-        )
+            tool(
+                name="shell.run", effect="once", breaker=False, resources=Resources(), apart=False, judge=_judge,
+                done_output=SUCCESS,
+            )(self._commands.run),
+        )  # fmt: skip

@@ -59,6 +59,7 @@ class Tool(Hooked, Generic[P, R]):
         self.rate = options.rate
         self.fallbacks = options.fallbacks
         self.breaker = options.breaker
+        self._done_output = options.done_output
         self.turns: Callable[[Mapping[str, Any]], Turns] | None = None  # what a call waits for, by its arguments
         self.is_async = inspect.iscoroutinefunction(function)
         self.place = place_of(function)
@@ -68,6 +69,8 @@ class Tool(Hooked, Generic[P, R]):
         if self.apart and self.home is None:
             raise UsageError(homeless(self, function if made_of is None else made_of))
         self._hints = resolve_hints(function)
+        if self._hints is not None:
+            _ = self.done_output  # a mistake in it is refused here
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -151,6 +154,16 @@ class Tool(Hooked, Generic[P, R]):
                 todo="correct the tool or its annotation",
             ) from None
         return encoded
+
+    @functools.cached_property
+    def done_output(self) -> bytes | None:
+        """What it gave, as JSON, if a person says that it was done and nothing else; None if it declares nothing."""
+        if self._done_output is msgspec.UNSET:
+            return None
+        try:
+            return self.output(self._done_output)
+        except OutputInvalid as error:
+            raise UsageError(f"tool {self.name} at {self.place}: done_output: {error}") from None
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments."""
@@ -246,6 +259,7 @@ def tool(
     rate: str | None = None,
     fallbacks: Sequence[str] = (),
     breaker: bool | Breaker = True,
+    done_output: Any = msgspec.UNSET,
     version: str = "1",
     requires: Sequence[str] = (),
     description: str | None = None,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from textwrap import indent
 from typing import Any
 
+import msgspec
+
 from holdfast.core.errors import HoldfastError
 from holdfast.testing.lab.errors import NotCrashSafe
 from holdfast.testing.lab.needed import family_calls
@@ -63,7 +65,35 @@ def points_of(left_alone: Outcome) -> Iterator[str]:
 
 
 def differences(left_alone: Outcome, killed: Outcome) -> list[str]:
-    """Sentences about what a crash changed."""
+    """Sentences about what a crash changed. A new execution has a new id, so ids do not count."""
+    return _differences(*(_without_ids(outcome, _names(outcome, "the execution")) for outcome in (left_alone, killed)))
+
+
+def _names(outcome: Outcome, name: str) -> dict[bytes, bytes]:
+    """What stands in the place of each id of the family."""
+    found = {outcome.id.encode(): f"<id of {name}>".encode()}
+    for number, child in enumerate(outcome.children, 1):
+        found |= _names(child, f"child {number} of {name}")
+    return found
+
+
+def _without_ids(outcome: Outcome, names: dict[bytes, bytes]) -> Outcome:
+    def named(value: Any) -> Any:
+        text = msgspec.json.encode(value)
+        for one, name in names.items():
+            text = text.replace(one, name)
+        return msgspec.json.decode(text)
+
+    return msgspec.structs.replace(
+        outcome,
+        value=named(outcome.value),
+        failure=named(outcome.failure),
+        steps=named(outcome.steps),
+        children=[_without_ids(child, names) for child in outcome.children],
+    )
+
+
+def _differences(left_alone: Outcome, killed: Outcome) -> list[str]:
     wrong: list[str] = []
     if killed.failure is not None and _failed_in_doubt(killed):
         return wrong  # its author wrote that a doubt is a failure
@@ -77,7 +107,7 @@ def differences(left_alone: Outcome, killed: Outcome) -> list[str]:
     if len(left_alone.children) != len(killed.children):
         wrong.append(f"it has {len(killed.children)} children; left alone it has {len(left_alone.children)}")
     for one, other in zip(left_alone.children, killed.children, strict=False):
-        wrong += [f"in a child: {line}" for line in differences(one, other)]
+        wrong += [f"in a child: {line}" for line in _differences(one, other)]
     return wrong
 
 

@@ -30,6 +30,7 @@ _PASSED: dict[type[ev.Event], str] = {
     ev.TaskResumed: "resume",
     ev.TaskStopped: "stop",
     ev.TaskError: "stop",
+    ev.TaskCompleted: "stop",
 }
 
 
@@ -133,6 +134,8 @@ def what_is_said_to_a_parent_reaches_its_children(case: Case) -> Iterator[str]:
                     living.pop(event.child_id, None)
                 case _ if type(event) in _PASSED:
                     verb = _PASSED[type(event)]
+                    if isinstance(event, ev.TaskResumed) and event.pause_limit == "stop":
+                        verb = "stop"
                     for child_id in living:
                         if (child_id, verb, fact.at_us) not in posted:
                             yield f"{story.id}: event {fact.seq} ({verb}) was not passed down to {child_id}"
@@ -141,11 +144,11 @@ def what_is_said_to_a_parent_reaches_its_children(case: Case) -> Iterator[str]:
 
 
 def who_takes_up_a_child_knows_of_its_parents_end(case: Case) -> Iterator[str]:
-    """A parent that was stopped, or failed, takes its children with it: whoever takes one up later begins nothing."""
+    """A parent that has ended takes its children with it: whoever takes one up later begins nothing."""
     for story in case.told.stories.values():
         parent = case.told.stories.get(story.head.parent_id)
         end = parent.end() if parent is not None else None
-        if end is None or isinstance(end.event, ev.TaskCompleted):
+        if end is None:
             continue
         for fact, event in story.events(ev.StepStarted):
             hold = story.hold_of(fact)

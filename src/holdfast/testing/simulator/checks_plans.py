@@ -30,18 +30,40 @@ def a_step_begins_after_what_it_needs(case: Case) -> Iterator[str]:
     """
     for story, wish in _plans(case):
         ends, failed = _ends(story), {wanted.path for wanted in _critical_failures(story, wish)}
+        stopping = _stopped_by_pause_limit(story)
         seen: set[str] = set()
         for fact, event in story.events(*_BEGUN):
             wanted = wish.of(event.path)
             if wanted is None or event.path in seen or fact.seq <= story.born:
                 continue
             seen.add(event.path)
-            needs = [*wanted.needs, *_before(wish, wanted)]
+            is_cut_short = stopping is not None and fact.seq > stopping
+            needs = [*wanted.needs, *([] if is_cut_short else _before(wish, wanted))]
             late = [need for need in needs if ends.get(need, fact.seq) >= fact.seq]
             if late:
                 yield f"{story.id} {event.path}: began with event {fact.seq}, before {', '.join(late)} had ended"
             if bad := sorted(failed.intersection(wanted.needs)):
                 yield f"{story.id} {event.path}: began with event {fact.seq}, though {', '.join(bad)} failed"
+
+
+def _stopped_by_pause_limit(story: Story) -> int | None:
+    """The number of the event from which on only `finally` steps are run."""
+    return next((fact.seq for fact, event in story.events(ev.TaskResumed) if event.pause_limit == "stop"), None)
+
+
+def a_pause_limit_stops_a_plan_after_its_last_steps(case: Case) -> Iterator[str]:
+    """Stopped by the limit of a pause, a plan begins its `finally` steps and nothing else, and ends after them."""
+    for story, wish in _plans(case):
+        stopping, ends = _stopped_by_pause_limit(story), _ends(story)
+        for fact, event in story.events(*_BEGUN):
+            wanted = wish.of(event.path)
+            if stopping is not None and fact.seq > stopping and wanted is not None and wanted.part != "finally":
+                yield f"{story.id} {event.path}: event {fact.seq} begins it, though event {stopping} stops the plan"
+        paused_again = any(fact.seq > (stopping or fact.seq) for fact, _ in story.events(ev.TaskPaused))
+        for fact, event in story.events(ev.TaskStopped):
+            last = [one.path for one in wish.steps.values() if one.part == "finally" and not one.parent]
+            if event.pause_limit and not paused_again and (missing := [path for path in last if path not in ends]):
+                yield f"{story.id}: event {fact.seq} stops it, and nothing became of {', '.join(missing)}"
 
 
 def _before(wish: Wish, wanted: Wanted) -> list[str]:
@@ -139,6 +161,7 @@ def _lists(steps: list[dict[str, object]], prefix: str) -> Iterator[tuple[str, o
 
 
 CHECKS: tuple[Check, ...] = (
+    a_pause_limit_stops_a_plan_after_its_last_steps,
     a_step_begins_after_what_it_needs,
     a_critical_failure_fails_what_it_is_part_of,
     every_step_of_a_plan_has_an_outcome,

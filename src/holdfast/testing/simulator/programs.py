@@ -41,6 +41,8 @@ def random_plan(dice: Random, name: str) -> dict[str, Any]:
     if dice.random() < 0.15:
         plan["pause_timeout"] = 8
         plan["on_pause_timeout"] = dice.choice(("stop", "resume"))
+        if plan["on_pause_timeout"] == "stop":  # so that there is something to be run before the end
+            plan.setdefault("finally", [{"id": "tidy", "tool": "put", "timeout": TIME_LIMIT_S}])
     if budget := random_budget(plan):
         plan["budget"] = budget
     return plan
