@@ -156,11 +156,11 @@ async def test_optional_step_without_its_tool_is_skipped_and_so_is_what_needs_it
         await gate.wait_entered()
         first = await step_of(run, "a")
         assert first.reason.startswith('its tool is not there: no tool called "not.here"')
-        assert (await step_of(run, "b")).reason == 'needs "a", whose tool is not there'
+        assert (await step_of(run, "b")).reason == 'needs "a", whose tool could not be used'
     gate.open.set()
     async with engine_at(tmp_path, echo, gate.tool) as engine:
         await result(engine.get(run.id))
-        assert (await step_of(engine.get(run.id), "c")).reason == 'needs "a", whose tool is not there'
+        assert (await step_of(engine.get(run.id), "c")).reason == 'needs "a", whose tool could not be used'
 
 
 async def test_on_failure_and_finally_run_after_a_failure_and_know_it() -> None:

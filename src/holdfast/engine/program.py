@@ -33,6 +33,11 @@ class Stakes(msgspec.Struct, frozen=True, kw_only=True):
 
     critical: bool = True
     affects: Callable[[], tuple[str, ...]] | None = None
+    is_within_optional: bool = False  # a group around it may fail, so the plan does not wait long for it either
+
+    @property
+    def may_fail(self) -> bool:
+        return not self.critical or self.is_within_optional
 
     def described(self, failure: Failure) -> Failure:
         """The failure with what it affects and, if nobody has said so yet, what can be done now."""

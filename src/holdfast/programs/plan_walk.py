@@ -21,7 +21,7 @@ from holdfast.core.expressions import as_text
 from holdfast.core.failure import Failure, describe
 from holdfast.core.plan import ForEach, Plan, PlanStep
 from holdfast.core.policy import FOR_EACH_ITEMS_MAX, Approval
-from holdfast.core.schedule import Schedule
+from holdfast.core.schedule import NO_TOOL, TOOL_LACKS, UNAVAILABLE, Schedule
 from holdfast.core.secrets import marked
 from holdfast.engine.program import ChildTask, FallbackTool, Outcome, Stakes, StepCall, Steps
 from holdfast.tools.options import Options
@@ -29,7 +29,6 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 from holdfast.tools.values import encode
 
-_NO_TOOL = "its tool is not there"  # begins the reason of a skip, and says so again on a replay
 MakeChild = Callable[[str, str, Mapping[str, Any]], Awaitable[ChildTask]]
 Values = ChainMap[str, Any]
 KEY_CHARS_MAX = 200
@@ -71,7 +70,7 @@ class Walker:
             case "tool":
                 return await self._tool(step, path, values, stakes)
             case "plan":
-                return await self._milestone(step, path, values)
+                return await self._milestone(step, path, values, stakes)
             case "wait":
                 return await self._wait(step, path, values, stakes)
             case "approval":
@@ -87,9 +86,10 @@ class Walker:
         except NotFound as error:
             if not step.optional:
                 raise
-            reason = f"{_NO_TOOL}: {error}"
-            self.steps.skip(path, reason)
-            return Outcome(status="skipped", reason=reason)
+            return self._left_out(path, f"{NO_TOOL}: {error}")
+        recorded = self.steps.state.steps.get(path)
+        if step.optional and recorded is None and not step.fallbacks and (lacking := self._lacking(step)):
+            return self._left_out(path, f"{TOOL_LACKS}: {'; '.join(lacking)}")
         policy = step.policy
         if step.approval is not None:
             policy = msgspec.structs.replace(policy, approval=_approval(step, values))
@@ -112,14 +112,22 @@ class Walker:
             )
         )
 
+    def _lacking(self, step: PlanStep) -> list[str]:
+        """What an optional step's tool needs and this machine does not have; it does without."""
+        return [] if self.registry.fallbacks_of(step.tool) else self.registry.missing(step.tool)
+
+    def _left_out(self, path: str, reason: str) -> Outcome:
+        self.steps.skip(path, reason)
+        return Outcome(status="skipped", reason=reason)
+
     def _tool_or_gap(self, name: str) -> Tool[..., Any]:
         """A fallback that is not there keeps its place in the list, since the journal counts by place."""
         return self.registry.get(name) if name in self.registry.names() else _Gap(name)
 
-    async def _milestone(self, step: PlanStep, path: str, values: Values) -> Outcome:
+    async def _milestone(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
         self.steps.open(path, "plan", total=len(step.steps), title=_title(step, values))
         inner = values.new_child()
-        level = Level(self, f"{path}/", step.steps, inner)
+        level = Level(self, f"{path}/", step.steps, inner, is_optional=stakes.may_fail)
         failure = await level.run()
         if failure is not None:
             self.steps.fail(path, failure[1], critical=step.critical)
@@ -270,9 +278,12 @@ class _Items:
 class Level:
     """One list of steps and how far it is."""
 
-    def __init__(self, walker: Walker, prefix: str, steps: tuple[PlanStep, ...], values: Values) -> None:
+    def __init__(
+        self, walker: Walker, prefix: str, steps: tuple[PlanStep, ...], values: Values, *, is_optional: bool = False
+    ) -> None:
         self._walker = walker
         self._prefix = prefix
+        self._is_optional = is_optional
         self._values = values
         self._listed = list(steps)
         self._schedule = Schedule(steps)
@@ -329,7 +340,11 @@ class Level:
         async def take() -> None:
             path = self._prefix + step.id
             try:
-                stakes = Stakes(critical=step.critical, affects=lambda: self._affected_by(step))
+                stakes = Stakes(
+                    critical=step.critical,
+                    affects=lambda: self._affected_by(step),
+                    is_within_optional=self._is_optional,
+                )
                 outcome = await self._walker.take(step, path, self._values, stakes)
                 self._ended.append((step, outcome))
             except BaseException as error:
@@ -346,7 +361,7 @@ class Level:
         while self._ended:
             step, outcome = self._ended.popleft()
             self._remember(step, outcome)
-            unavailable = outcome.status == "skipped" and outcome.reason.startswith(_NO_TOOL)
+            unavailable = outcome.status == "skipped" and outcome.reason.startswith(UNAVAILABLE)
             self._schedule.settle(step.id, "unavailable" if unavailable else outcome.status)
             if outcome.status == "failed" and step.critical:
                 self._failure = self._failure or (self._prefix + step.id, cast(Failure, outcome.failure))
