@@ -21,6 +21,7 @@ from holdfast.core.execution import Execution, Step
 from holdfast.core.failure import Failure, describe
 from holdfast.core.plan_resources import limits_of
 from holdfast.core.resources import Usage
+from holdfast.engine.attempt import EXECUTION_GRACE
 from holdfast.engine.budgeting import Purse
 from holdfast.engine.checkpointing import Checkpointing
 from holdfast.engine.family import apply_command, ruling_on, told_at_end
@@ -156,7 +157,7 @@ class Driver:
         while strays := self._pulse.movers - {asyncio.current_task()} - left:  # others may begin while these end
             for task in strays:
                 task.cancel()
-            _, running = await asyncio.wait(strays, timeout=self.services.limits.interrupt_grace_s)
+            _, running = await asyncio.wait(strays, timeout=self.services.limits.interrupt_grace_s * EXECUTION_GRACE)
             for task in running:
                 self.services.leave_behind(task)
             left |= running
@@ -215,7 +216,7 @@ class Driver:
             return
         for one in tasks:
             one.cancel()
-        _, running = await asyncio.wait(tasks, timeout=self.services.limits.interrupt_grace_s)
+        _, running = await asyncio.wait(tasks, timeout=self.services.limits.interrupt_grace_s * EXECUTION_GRACE)
         self._stubborn = bool(running)
         for stuck in running:
             self.services.leave_behind(stuck)
