@@ -84,12 +84,13 @@ class Files(Adapter):
             "effect": "once", "in_doubt": "verify", "verify": changer.happened, "undo": undo, "breaker": False,
             "judge": self._judge,
         }  # fmt: skip
+        deleting: dict[str, Any] = {**once, "verify": changer.deleted}
         return (
             tool(name="files.read", **read)(self.read),
             tool(name="files.write", effect="idempotent", undo=undo, breaker=False, judge=self._judge)(changer.write),
             tool(name="files.edit", **once)(changer.edit),
             tool(name="files.move", **once)(changer.move),
-            tool(name="files.delete", **once)(changer.delete),
+            tool(name="files.delete", **deleting)(changer.delete),
             tool(name="files.list", **read)(self.list_),
             tool(name="files.search", **read)(self.search),
         )
