@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.cli.answers import fields_of, prompt_of
@@ -62,7 +62,12 @@ def _step_completed(event: Wired) -> str:
 
 def _step_failed(event: Wired) -> str:
     lived_with = "" if event["critical"] else " (not critical, going on)"
-    return f"{event['path']}: failed{lived_with}: {value(event['error'])}"
+    affected = "" if event["critical"] else _left_out(event["failure"]["affects"])
+    return f"{event['path']}: failed{lived_with}: {value(event['error'])}{affected}"
+
+
+def _left_out(affected: Sequence[str]) -> str:
+    return f"; left out for it: {', '.join(affected)}" if affected else ""
 
 
 def _step_retrying(event: Wired) -> str:
@@ -95,7 +100,7 @@ _LINES: dict[str, Callable[[Wired], str]] = {
     "task:resumed": lambda e: f"resumed{_by(e)}",
     "task:interrupted": lambda e: f"interrupted{_by(e)}",
     "task:stopped": lambda e: f"stopped{_by(e)}",
-    "task:completed": lambda _: "completed",
+    "task:completed": lambda e: f"completed, {e['failures']}" if e["failures"] else "completed",
     "task:error": lambda e: f"failed{' at ' + e['path'] if e['path'] else ''}: {value(e['error'])}",
     "step:started": _step_started,
     "step:waiting": lambda e: f"{e['path']}: waits for {_WAITING_WORDS.get(e['reason'], e['reason'])}",
@@ -162,6 +167,7 @@ def request_lines(request: Wired, execution_id: str) -> list[str]:
         lines.append(f"  would run: {request['tool']} {value(request['arguments'])}")
     if request["kind"] == "question" and request["schema"]:
         lines += _expected_lines(request["schema"])
+    lines += [f"  before it: {line}" for line in request.get("failed") or ()]
     lines += _stakes(request)
     if request["expires_at"]:
         lines.append(f"  expires {distance(request['expires_at'])}, and {_silence(request)}")

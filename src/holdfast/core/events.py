@@ -94,6 +94,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     affects: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()  # those that `arguments` refer to
     wants_output: bool = False  # with "done", what the step gave must be said, too
+    failed: tuple[str, ...] = ()  # of an approval: what had failed before it, and was lived with, in words
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -185,6 +186,7 @@ class TaskStopped(Event, frozen=True, gc=False, tag="task:stopped"):
 
 class TaskCompleted(Event, frozen=True, gc=False, tag="task:completed"):
     output: Raw = Raw(b"null")
+    failures: str = ""  # "2 of 4 steps failed": those that were lived with
 
 
 class TaskError(Event, frozen=True, gc=False, tag="task:error"):
@@ -277,6 +279,9 @@ class StepSkipped(Event, frozen=True, gc=False, tag="step:skipped"):
     path: str
     reason: str
     by: str = ""
+    tool: str = ""  # that would have run
+    kind: StepKind = "tool"
+    critical: bool = True
 
 
 class StepInterrupted(Event, frozen=True, gc=False, tag="step:interrupted"):

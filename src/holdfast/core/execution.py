@@ -127,6 +127,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     output: Raw = Raw(b"null")
     failure: Failure | None = None
     failed_path: str = ""
+    failures: str = ""  # of one that completed: what failed and was lived with
     total: int = 0
     ended: int = 0
     steps: dict[str, Step] = {}

@@ -18,6 +18,7 @@ from holdfast.core import events as ev
 from holdfast.core.commands import Command, close_attempts
 from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, NotFound, StepFailed, Suspended
 from holdfast.core.execution import Execution, Step
+from holdfast.core.failed_steps import failures_in_words
 from holdfast.core.failure import Failure, describe
 from holdfast.core.plan_resources import limits_of
 from holdfast.core.resources import Usage
@@ -105,7 +106,8 @@ class Driver:
             doubt = next((step for step in self.state.steps.values() if step.status == "in_doubt"), None)
             if doubt is not None:
                 raise StepFailed(doubt.path, _left_in_doubt(doubt))
-            self._end(ev.TaskCompleted(at=self.now_us(), output=self.keep(masks.json(output))))
+            failures = failures_in_words(self.state)
+            self._end(ev.TaskCompleted(at=self.now_us(), output=self.keep(masks.json(output)), failures=failures))
         except BaseException as error:
             return await self._ended_with(_innermost(error))
         return False

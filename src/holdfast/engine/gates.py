@@ -168,7 +168,8 @@ def _do_without(work: Work, tool: str, gate: Gate, step: Step | None) -> None:
     waited_s = run.services.limits.optional_wait_s
     why = f"{TOOL_DOWN}: {tool} has been left alone for {waited_s:g} s (limits.optional_wait_s): {gate.why}"
     if not stakes.critical:
-        run.append(ev.StepSkipped(at=run.now_us(), path=path, reason=why))
+        name = work.call.tool.name
+        run.append(ev.StepSkipped(at=run.now_us(), path=path, reason=why, tool=name, critical=False))
         return
     failure = Failure(category="transient", message=why, error="NeverCalled", happened="nothing")
     if step is not None and step.failure is not None and step.failure.happened != "nothing":

@@ -46,7 +46,7 @@ class Stakes(msgspec.Struct, frozen=True, kw_only=True):
 
     def skipped(self) -> tuple[str, ...]:
         """The steps that would not run without it."""
-        return self.affects() if self.affects is not None and self.critical else ()
+        return self.affects() if self.affects is not None else ()
 
 
 SERIOUS = Stakes()
@@ -108,7 +108,9 @@ class Steps(Protocol):
 
     def fail(self, path: str, failure: Failure, *, critical: bool = True) -> None: ...
 
-    def skip(self, path: str, reason: str) -> None: ...
+    def skip(
+        self, path: str, reason: str, *, tool: str = "", kind: ev.StepKind = "tool", critical: bool = True
+    ) -> None: ...
 
     async def sleep(self, path: str, due_at: int, name: str = "") -> Outcome:
         """Wait until a time. The first call decides: a replay keeps the recorded one."""

@@ -41,7 +41,8 @@ async def remedy(work: Work, step: Step) -> None:
             await attempt(work, step, await run.value(asked.request.arguments))
         case "skip":
             reason = f"skipped by {asked.by}" if asked.by else "skipped by a person"
-            run.append(ev.StepSkipped(at=run.now_us(), path=step.path, reason=reason, by=asked.by))
+            critical = work.call.stakes.critical
+            run.append(ev.StepSkipped(at=run.now_us(), path=step.path, reason=reason, by=asked.by, critical=critical))
         case "fallback":
             failure = step.failure or Failure(category="unknown", message=doubtful(step))
             run.append(retrying(step, FallBack(step.fallback), failure, run.now_us()))

@@ -82,10 +82,13 @@ class DriverSteps:
         if step is None or step.status != "failed":
             self._record(ev.StepFailed(at=self.now_us(), path=path, failure=masks.failure(failure), critical=critical))
 
-    def skip(self, path: str, reason: str) -> None:
+    def skip(
+        self, path: str, reason: str, *, tool: str = "", kind: ev.StepKind = "tool", critical: bool = True
+    ) -> None:
         step = self.state.steps.get(path)
         if step is None or step.status not in ("skipped", "completed", "failed"):
-            self._record(ev.StepSkipped(at=self.now_us(), path=path, reason=reason))
+            at = self.now_us()
+            self._record(ev.StepSkipped(at=at, path=path, reason=reason, tool=tool, kind=kind, critical=critical))
 
     def _record(self, event: ev.Event) -> None:
         """A program that is being let go of is cancelled in many places, and may take what was cut off for done: its

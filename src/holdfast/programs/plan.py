@@ -18,7 +18,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.failure import Failure
 from holdfast.core.plan import Plan, PlanStep
 from holdfast.engine.program import Steps
-from holdfast.programs.plan_walk import Level, MakeChild, Values, Walker
+from holdfast.programs.plan_walk import Level, MakeChild, Values, Walker, skip
 from holdfast.tools.registry import Registry
 from holdfast.tools.values import encode
 
@@ -90,7 +90,7 @@ class PlanProgram:
         self._take_extensions(steps, main)
         for step in main.plan_now(self._plan).steps:
             if step.id not in known:
-                steps.skip(step.id, "it was added when the plan's own steps had ended")
+                skip(steps, step, step.id, "it was added when the plan's own steps had ended")
 
     def _output(self, main: Level, values: Values) -> bytes:
         if self._plan.output is not None:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from holdfast.core import events as ev
 from holdfast.core.durations import parse_duration, parse_moment
 from holdfast.core.errors import Misconfigured, NotFound, ToolError, UsageError
 from holdfast.core.expressions import as_text
@@ -49,7 +50,7 @@ class Walker:
         recorded = self.steps.state.steps.get(path)
         try:
             if recorded is None and step.when is not None and not step.when.holds(values):
-                self.steps.skip(path, f"its condition is false: {step.when.text}")
+                skip(self.steps, step, path, f"its condition is false: {step.when.text}")
             elif recorded is not None and recorded.status == "skipped":
                 pass
             elif step.for_each is not None:
@@ -86,10 +87,10 @@ class Walker:
         except NotFound as error:
             if not step.optional:
                 raise
-            return self._left_out(path, f"{NO_TOOL}: {error}")
+            return self._left_out(step, path, f"{NO_TOOL}: {error}")
         recorded = self.steps.state.steps.get(path)
         if step.optional and recorded is None and not step.fallbacks and (lacking := self._lacking(step)):
-            return self._left_out(path, f"{TOOL_LACKS}: {'; '.join(lacking)}")
+            return self._left_out(step, path, f"{TOOL_LACKS}: {'; '.join(lacking)}")
         policy = step.policy
         if step.approval is not None:
             policy = msgspec.structs.replace(policy, approval=_approval(step, values))
@@ -116,8 +117,8 @@ class Walker:
         """What an optional step's tool needs and this machine does not have; it does without."""
         return [] if self.registry.fallbacks_of(step.tool) else self.registry.missing(step.tool)
 
-    def _left_out(self, path: str, reason: str) -> Outcome:
-        self.steps.skip(path, reason)
+    def _left_out(self, step: PlanStep, path: str, reason: str) -> Outcome:
+        skip(self.steps, step, path, reason)
         return Outcome(status="skipped", reason=reason)
 
     def _tool_or_gap(self, name: str) -> Tool[..., Any]:
@@ -128,10 +129,12 @@ class Walker:
         self.steps.open(path, "plan", total=len(step.steps), title=_title(step, values))
         inner = values.new_child()
         level = Level(self, f"{path}/", step.steps, inner, is_optional=stakes.may_fail)
-        failure = await level.run()
-        if failure is not None:
-            self.steps.fail(path, failure[1], critical=step.critical)
-            return Outcome(status="failed", failure=failure[1])
+        found = await level.run()
+        if found is not None:
+            inside = found[1]
+            failure = msgspec.structs.replace(inside, affects=(*inside.affects, *stakes.skipped()))
+            self.steps.fail(path, failure, critical=step.critical)
+            return Outcome(status="failed", failure=failure)
         output = encode(step.output.render(inner), path) if step.output is not None else level.last_output()
         self.steps.close(path, output)
         return Outcome(status="completed", output=output)
@@ -239,7 +242,7 @@ class _Items:
         async def work() -> None:
             for index in waiting:
                 if self._is_left_out(index):
-                    self._walker.steps.skip(self._path_of(index), "another item failed")
+                    skip(self._walker.steps, self._step, self._path_of(index), "another item failed")
                 else:
                     await self._one(index)
 
@@ -265,7 +268,7 @@ class _Items:
         try:
             outcome = await self._walker.do(self._step, path, values, self._stakes)
         except (ToolError, UsageError) as error:
-            failure = describe(error)
+            failure = self._stakes.described(describe(error))
             self._walker.steps.fail(path, failure, critical=self._step.critical)
             outcome = Outcome(status="failed", failure=failure)
         if outcome.status == "completed":
@@ -379,7 +382,7 @@ class Level:
 
     def _leave_out(self, skipped: list[tuple[PlanStep, str]]) -> None:
         for step, reason in skipped:
-            self._walker.steps.skip(self._prefix + step.id, reason)
+            skip(self._walker.steps, step, self._prefix + step.id, reason)
             self._remember(step, Outcome(status="skipped", reason=reason))
 
     def _remember(self, step: PlanStep, outcome: Outcome) -> None:
@@ -405,6 +408,13 @@ class _Gap(Tool[..., Any]):
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise Misconfigured(f"the tool {self.name} is not here")
+
+
+def skip(steps: Steps, step: PlanStep, path: str, reason: str) -> None:
+    """Leave a step out, with what it would have been."""
+    is_list = step.for_each is not None and not path.endswith("]")
+    kind: ev.StepKind = "for_each" if is_list else step.kind
+    steps.skip(path, reason, tool=step.tool or kind, kind=kind, critical=step.critical)
 
 
 def _title(step: PlanStep, values: Values) -> str:
