@@ -16,7 +16,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.failure import RetryLater
 from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES
 from holdfast.core.schedule import Schedule
-from holdfast.engine import attempt, family, gates, ownership, pulse, remedies, step, trying, waiting
+from holdfast.engine import attempt, driver, family, gates, ownership, pulse, remedies, step, trying, waiting
 from holdfast.engine.voice import Voice
 from holdfast.programs.context import Context
 from holdfast.programs.plan import PlanProgram
@@ -229,6 +229,10 @@ def pass_nothing_down() -> Broken:
     return patch.object(family, "pass_down", lambda *_: [])
 
 
+def keep_quiet_about_failures() -> Broken:
+    return patch.object(driver, "failures_in_words", lambda state: "")
+
+
 RULE_SABOTEURS = (
     broken("call every failure harmless", call_everything_harmless, "no_effect_happens_more_often_than_allowed", 60),
     broken("verify nothing", verify_nothing, "a_once_step_runs_again_only_when_allowed", 60),
@@ -254,5 +258,6 @@ RULE_SABOTEURS = (
     broken("forget the last steps", forget_the_last_steps, "every_step_of_a_plan_has_an_outcome"),
     broken("forget an item", forget_an_item, "every_item_has_an_outcome"),
     broken("make lists of items backwards", make_lists_backwards, "a_list_of_items_is_made_once", 40),
+    broken("keep quiet about failures", keep_quiet_about_failures, "an_end_tells_whether_steps_failed"),
     broken("pass nothing down", pass_nothing_down, "what_is_said_to_a_parent_reaches_its_children", 40),
 )

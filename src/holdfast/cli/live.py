@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.story import line_of
+from holdfast.cli.story import how_again, line_of
 from holdfast.cli.text import MARK_OF_FAILURES, STATUS_COLOURS, STEP_MARKS, duration, has_colours, one_line, tame, value
 from holdfast.cli.tree import label, tree
 from holdfast.cli.views import closing_lines
@@ -144,7 +144,8 @@ class LiveView:
             case "running":
                 return Text(self._said.get(step.path, step.tool if step.kind == "tool" else ""), style="dim")
             case "completed" if step.attempt > 1:
-                return Text(f"on attempt {step.attempt}", style="dim")
+                how = how_again({"reduced": step.reduced, "refreshed": step.refreshed})
+                return Text(f"on attempt {step.attempt}{how}", style="dim")
             case _:
                 return Text("")
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.cli.story import failure_lines, request_lines, waiting_for
+from holdfast.cli.story import failure_lines, how_again, request_lines, waiting_for
 from holdfast.cli.text import (
     count,
     distance,
@@ -163,7 +163,7 @@ def _about(step: Wired) -> str:
     if step["used"]:
         parts.append(_used(step["used"]))
     if step["attempts"] > 1:
-        parts.append(f"{step['attempts']} attempts")
+        parts.append(f"{step['attempts']} attempts{how_again(step)}")
     if step["cached"]:
         parts.append("from the cache")
     if step["by"]:

@@ -43,8 +43,13 @@ def _started(event: Wired) -> str:
     return words[event["because"]]
 
 
+def how_again(step: Wired) -> str:
+    """What was done before another attempt, of a step or of its start."""
+    return (", with less" if step["reduced"] else "") + (", after a refresh" if step["refreshed"] else "")
+
+
 def _step_started(event: Wired) -> str:
-    again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
+    again = f", attempt {event['attempt']}{how_again(event)}" if event["attempt"] > 1 else ""
     if event["kind"] in ("tool", "code"):
         other = ", its fallback" if event["fallback"] else ""
         return f"{event['path']}: started ({event['tool']}{other}{again})"

@@ -72,7 +72,8 @@ async def enter(work: Work, step: Step | None, tool: Tool[..., Any], fallback: i
     None if a person was asked, or if the step has ended because its tool does not work.
     """
     run, guards, pressure = work.run, work.run.services.guards, work.run.services.pressure
-    guard = guards.of(tool, arguments)
+    with_less = step is not None and step.reduced and not fallback
+    guard = guards.of(tool, arguments, with_less=with_less)
     having: Gate | None = None
     while True:
         if tool.cost_micros is not None:

@@ -254,6 +254,8 @@ def wire_step(step: Step) -> dict[str, object]:
         "due_at": iso(step.due_at),
         "cached": step.cached,
         "fallback": step.fallback,
+        "reduced": step.reduced,
+        "refreshed": step.refreshed,
         "by": step.by or None,
         "diverged": step.diverged,
         "used": plain(step.used),

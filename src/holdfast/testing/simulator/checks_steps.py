@@ -167,6 +167,15 @@ def a_replay_sees_what_was_recorded(case: Case) -> Iterator[str]:
                     yield f"{story.id} {line.path}: the program was given {line.output!r}, and nothing was recorded"
 
 
+def an_end_tells_whether_steps_failed(case: Case) -> Iterator[str]:
+    """An execution that completes without steps that failed says so, and no other does."""
+    for story in case.told.stories.values():
+        for fact, end in story.events(ev.TaskCompleted):
+            failed = [event.path for _, event in story.events(ev.StepFailed)]
+            if bool(failed) != bool(end.failures):
+                yield f"{story.id}: event {fact.seq} says {end.failures!r}, and these failed: {failed}"
+
+
 CHECKS: tuple[Check, ...] = (
     a_completed_step_never_runs_again,
     a_step_has_one_outcome,
@@ -177,4 +186,5 @@ CHECKS: tuple[Check, ...] = (
     nothing_begins_while_held,
     recorded_outputs_are_what_tools_answered,
     a_replay_sees_what_was_recorded,
+    an_end_tells_whether_steps_failed,
 )
