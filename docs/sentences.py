@@ -192,6 +192,7 @@ SETTINGS = {
     "limits.execution_steps": "Tool calls at the same time in one execution, unless its plan says `max_parallel`.",
     "limits.breaker_failures": "Failures in a row after which a tool is left alone, unless it says so itself.",
     "limits.breaker_rest_s": "How long it is left alone before one call tries it; longer after each try that fails.",
+    "limits.optional_wait_s": "How long a tool may have been left alone before steps that may fail do without it.",
     "limits.health_every_s": "How often tools that can say how they are are asked; 0 asks nobody.",
     "retention.older_than": "How long after its end an execution is kept. An engine that recovers deletes older ones "
     "by itself, a few at a time. See [housekeeping](../guides/housekeeping.md).",
@@ -285,6 +286,7 @@ LIMITS = (
     Limit("core.policy", "BREAKER_WINDOW", "latest calls of a tool that its breaker looks at"),
     Limit("core.policy", "BREAKER_SHARE", "share of them that may fail before the breaker opens"),
     Limit("core.policy", "BREAKER_REST_S", "first rest of an open breaker", "`limits.breaker_rest_s`"),
+    Limit("core.policy", "OPTIONAL_WAIT_S", "wait of a step that may fail for its tool", "`limits.optional_wait_s`"),
     Limit("core.policy", "BREAKER_REST_S_MAX", "longest rest of an open breaker"),
     Limit("core.policy", "HEALTH_EVERY_S", "between two questions for a tool's health", "`limits.health_every_s`"),
     Limit("core.policy", "HEALTH_TIMEOUT_S", "time to say how it is"),

@@ -78,7 +78,7 @@ def test_a_missing_tool_counts_as_a_loss_but_a_condition_does_not():
     taken(schedule)
     schedule.settle("a", "unavailable")
     schedule.settle("b", "skipped")
-    assert skipped(schedule) == [("c", 'needs "a", whose tool is not there')]
+    assert skipped(schedule) == [("c", 'needs "a", whose tool could not be used')]
     assert taken(schedule) == ["d"]
 
 

@@ -143,11 +143,33 @@ async def full_while_checkpointing(folder: Path) -> dict[str, Any]:
     return {"text": text, "durable": durable, "read": read, "kept": len(kept), "found": found}
 
 
+async def full_and_deleting(folder: Path) -> dict[str, Any]:
+    """A step deletes a file to make room, and is undone when there is room."""
+    old = folder / "old.log"
+    old.write_bytes(b"line\n" * 200_000)
+    (folder / "plan.yaml").write_text("name: t\nsteps: [{id: tidy, tool: files.delete, with: {path: old.log}}]\n")
+    fill(folder, leaving=300_000)
+    run = [sys.executable, "-m", "holdfast.cli", "run", "plan.yaml", "--json"]
+    done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=False)  # noqa: ASYNC221
+    is_gone = not old.exists()
+    (folder / "ballast").unlink()
+    back = [sys.executable, "-m", "holdfast.cli", "rollback", "@last"]
+    undone = subprocess.run(back, cwd=folder, capture_output=True, text=True, check=False)  # noqa: ASYNC221
+    is_back = old.exists() and old.read_bytes() == b"line\n" * 200_000
+    return {
+        "said": done.stdout + done.stderr,
+        "is_gone": is_gone,
+        "undone": undone.stdout + undone.stderr,
+        "back": is_back,
+    }
+
+
 STORIES: dict[str, Callable[[Path], Coroutine[Any, Any, dict[str, Any]]]] = {
     "same": lambda folder: full_while_running(folder, same_engine=True),
     "new": lambda folder: full_while_running(folder, same_engine=False),
     "opening": full_while_opening,
     "checkpoint": full_while_checkpointing,
+    "deleting": full_and_deleting,
 }
 
 

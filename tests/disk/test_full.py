@@ -77,3 +77,10 @@ def test_a_log_that_cannot_be_moved_into_the_file_is_kept(tmp_path: Path) -> Non
     assert "full" in seen["text"]
     assert seen["durable"] == seen["read"] == seen["kept"] == 21
     assert seen["found"] == []
+
+
+def test_a_file_can_be_deleted_on_a_full_disk_and_put_back_when_there_is_room(tmp_path: Path) -> None:
+    """There is no room for a copy of it, so the file itself is kept."""
+    seen = tell("deleting", tmp_path)
+    assert seen["is_gone"], seen["said"]
+    assert seen["back"], seen["undone"]

@@ -252,3 +252,55 @@ async def test_whom_it_was_told_is_remembered_within_bounds(machine: Machine, mo
         for run in runs:
             await result(run)
             assert (await names(run)).count("pressure:felt") == 1
+
+
+async def test_when_it_is_tight_steps_that_may_fail_let_critical_ones_go_first(machine: Machine) -> None:
+    """Whoever came first; and none of them is skipped."""
+    began: list[str] = []
+    gates = {name: asyncio.Event() for name in ("first", "extra", "vital")}
+
+    @holdfast.tool(name="stay", effect="read")
+    async def stay(name: str) -> None:
+        began.append(name)
+        await gates[name].wait()
+
+    async with engine_at("memory:", stay) as engine:
+        under(engine, machine)
+        machine.now = TIGHT
+
+        async def start(name: str, **said: Any) -> holdfast.Run:
+            return await engine.start(plan(step(name, "stay", **{"with": {"name": name}}, **said)))
+
+        first = await start("first")
+        await until(lambda: began == ["first"])
+        extra = await start("extra", critical=False)
+        await seen(extra, "task:waiting")
+        vital = await start("vital")
+        await seen(vital, "task:waiting")
+        gates["first"].set()
+        await until(lambda: len(began) == 2)
+        assert began == ["first", "vital"]
+        gates["vital"].set()
+        gates["extra"].set()
+        for run in (first, vital, extra):
+            await result(run)
+    assert began == ["first", "vital", "extra"]
+
+
+async def test_a_paused_critical_step_holds_up_nobody(machine: Machine) -> None:
+    count = Count()
+    async with engine_at("memory:", count.tool) as engine:
+        under(engine, machine)
+        machine.now = TIGHT
+        first = await engine.start(plan(step("first", "count")))
+        await until(lambda: count.inside == 1)
+        vital = await engine.start(plan(step("vital", "count")))
+        await seen(vital, "task:waiting")
+        extra = await engine.start(plan(step("extra", "count", critical=False)))
+        await seen(extra, "task:waiting")
+        await vital.pause()
+        count.open.set()
+        await result(first)
+        await result(extra)
+        await vital.resume()
+        await result(vital)

@@ -461,3 +461,37 @@ def test_a_mistake_in_the_settings_is_named_with_its_place(tmp_path: Path, confi
     with pytest.raises(SettingsInvalid) as refused:
         Desk(tmp_path, **config)
     assert str(refused.value) == said
+
+
+async def test_without_room_for_a_record_a_file_is_deleted_for_good(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a crash after that leaves a doubt, since nothing was written down."""
+    (desk.folder / "f").write_text("old")
+
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(desk.family.before, "_append", full)
+    assert isinstance(await desk.verify("delete", path="f"), DidNotHappen)
+    await desk.do("delete", path="f")
+    assert desk.contents() == {}
+    assert isinstance(await desk.verify("delete", path="f"), Unknown)
+
+
+async def test_what_has_another_name_is_not_its_own_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would go on changing under that name."""
+    desk = Desk(tmp_path, hard_links=True)
+    (tmp_path / "f").write_text("old")
+    os.link(tmp_path / "f", tmp_path / "g")
+    real = os.statvfs
+
+    def nearly_full(path: Any) -> Any:
+        fields = list(real(path))
+        fields[3] = fields[4] = 0
+        return os.statvfs_result(fields)
+
+    monkeypatch.setattr(os, "statvfs", nearly_full)
+    with pytest.raises(ResourceShort):
+        await desk.do("delete", path="f")
+    assert desk.contents() == {"f": "old", "g": "old"}

@@ -157,11 +157,11 @@ async def test_optional_step_without_its_tool_is_skipped_and_so_is_what_needs_it
         await gate.wait_entered()
         first = await step_of(run, "a")
         assert first.reason.startswith('its tool is not there: no tool called "not.here"')
-        assert (await step_of(run, "b")).reason == 'needs "a", whose tool is not there'
+        assert (await step_of(run, "b")).reason == 'needs "a", whose tool could not be used'
     gate.open.set()
     async with engine_at(tmp_path, echo, gate.tool) as engine:
         await result(engine.get(run.id))
-        assert (await step_of(engine.get(run.id), "c")).reason == 'needs "a", whose tool is not there'
+        assert (await step_of(engine.get(run.id), "c")).reason == 'needs "a", whose tool could not be used'
 
 
 async def test_nothing_is_decided_by_the_wording_of_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ async def test_nothing_is_decided_by_the_wording_of_a_skip(monkeypatch: pytest.M
         run = await engine.start(work)
         await result(run)
         assert (await step_of(run, "a")).reason == "reworded"
-        assert (await step_of(run, "b")).reason == 'needs "a", whose tool is not there'
+        assert (await step_of(run, "b")).reason == 'needs "a", whose tool could not be used'
         codes = {event.path: event.code for event in await events(run) if isinstance(event, ev.StepSkipped)}
         assert codes == {"a": "tool_missing", "b": "need_lost"}
 

@@ -16,7 +16,19 @@ from holdfast.core.execution import Execution
 from holdfast.core.failure import RetryLater
 from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES
 from holdfast.core.schedule import Schedule
-from holdfast.engine import attempt, child_messages, gates, ownership, pulse, remedies, requests, step, trying, waiting
+from holdfast.engine import (
+    attempt,
+    child_messages,
+    driver,
+    gates,
+    ownership,
+    pulse,
+    remedies,
+    requests,
+    step,
+    trying,
+    waiting,
+)  # fmt: skip
 from holdfast.engine.steps import DriverSteps
 from holdfast.engine.voice import Voice
 from holdfast.programs.answer_order import AnswerOrder
@@ -288,6 +300,10 @@ def leave_waits_open() -> Broken:
     return patch.object(DriverSteps, "cancelled", lambda *_: None)
 
 
+def keep_quiet_about_failures() -> Broken:
+    return patch.object(driver, "failures_in_words", lambda state: "")
+
+
 RULE_SABOTEURS = (
     broken("answer a function in any order", answer_in_any_order, "a_race_has_one_winner", 150),
     broken("run both versions of changed code", run_both_versions, "changed_code_runs_one_version", 100),
@@ -330,5 +346,6 @@ RULE_SABOTEURS = (
     broken("forget the last steps", forget_the_last_steps, "every_step_of_a_plan_has_an_outcome"),
     broken("forget an item", forget_an_item, "every_item_has_an_outcome"),
     broken("make lists of items backwards", make_lists_backwards, "a_list_of_items_is_made_once", 40),
+    broken("keep quiet about failures", keep_quiet_about_failures, "an_end_tells_whether_steps_failed"),
     broken("pass nothing down", pass_nothing_down, "what_is_said_to_a_parent_reaches_its_children", 40),
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import gzip
 import json
+import os
 import socket
 import ssl
 import threading
@@ -25,6 +27,7 @@ from holdfast.core.errors import (
     Misconfigured,
     NotPermitted,
     RateLimited,
+    ResourceShort,
     SettingsInvalid,
     ToolError,
     Transient,
@@ -35,7 +38,7 @@ from holdfast.tools.adapter import HERE
 from holdfast.tools.addresses import Reach
 from holdfast.tools.call import Call, HeldBack, Silent
 from holdfast.tools.cut import NeverBegan
-from holdfast.tools.http import Config, Http, TooLarge
+from holdfast.tools.http import Config, Http, TooLarge, explained
 from holdfast.tools.pace import parse_rate
 
 
@@ -607,3 +610,15 @@ async def test_calls_that_wait_for_a_connection_do_not_reach_a_host_whose_breake
         assert len(Handler.seen) - before == arrived
         assert arrived < 30
         await run.stop()
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.EMFILE, ResourceShort), (errno.EHOSTUNREACH, Transient)])
+def test_too_few_files_of_our_own_are_no_trouble_of_the_other_side(number: int, kind: type[ToolError]) -> None:
+    import httpx
+
+    below = OSError(number, os.strerror(number))
+    error = httpx.ConnectError(os.strerror(number))
+    error.__cause__ = below
+    found = explained(error, "http://example.org", http_client.Trip())
+    assert type(found) is kind
+    assert describe(found).happened == "nothing"

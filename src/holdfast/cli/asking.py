@@ -28,6 +28,8 @@ async def ask_person(run: Run, request: Mapping[str, Any], stop: asyncio.Event) 
     print(paint(f"\n{request['path']}: {request['message']}", "bold"))
     if request["tool"]:
         print(f"  {request['tool']} {value(request['arguments'])}")
+    for line in request.get("failed") or ():
+        print(paint(f"  before it: {value(line)}", "yellow"))
     fields = fields_of(request)
     while fields:
         done = await _fill_in(run, request, fields, stop)

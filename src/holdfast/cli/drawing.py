@@ -78,7 +78,14 @@ def _ordered(steps: Sequence[PlanStep]) -> list[PlanStep]:
 
 
 def _status(statuses: Statuses | None, path: str) -> str:
-    return f"{mark(statuses.get(path, 'pending'))} " if statuses is not None else ""
+    if statuses is None:
+        return ""
+    status = statuses.get(path, "pending")
+    inside = (f"{path}/", f"{path}[")
+    has_failures = status == "completed" and any(
+        other.startswith(inside) for other, its in statuses.items() if its == "failed"
+    )
+    return f"{mark(status, has_failures=has_failures)} "
 
 
 def _line(step: PlanStep, above: tuple[str, ...]) -> str:

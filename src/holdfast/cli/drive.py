@@ -32,8 +32,8 @@ from holdfast.settings import MEMORY, Settings
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 1, "paused": 3, "waiting": 3, "interrupted": 130}
 _RESULT_KEYS = (
-    "id", "name", "kind", "title", "status", "output", "error", "failed_step", "failure", "waiting_for", "steps_ended",
-    "steps_total", "created_at", "started_at", "ended_at",
+    "id", "name", "kind", "title", "status", "output", "error", "failed_step", "failure", "failures", "failed",
+    "waiting_for", "steps_ended", "steps_total", "created_at", "started_at", "ended_at",
 )  # fmt: skip
 LOOK_S = 0.5  # how often to look again when nothing was announced
 CATCH_UP_S = 5.0  # how long the last events may take to be shown

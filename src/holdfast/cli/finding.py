@@ -179,7 +179,8 @@ async def _told(store: Store, head: Head) -> dict[str, Any]:
         "created_at": iso(head.created_at),
         "ended_at": iso(head.ended_at),
         "duration_s": seconds(took_us),
-        "error": head.error or None,
+        "error": (head.error or None) if head.status != "completed" else None,
+        "failures": (head.error or None) if head.status == "completed" else None,
         "commands": commands,
     }
 
@@ -204,9 +205,10 @@ def _as_story(told: dict[str, Any]) -> list[str]:
     who += f" for {told['owner']}" if told["owner"] not in ("", told["started_by"]) else ""
     took = f" after {duration(told['duration_s'])}" if told["duration_s"] is not None else ""
     error = f": {value(told['error'])}" if told["error"] else ""
+    failures = f", {value(told['failures'])}" if told["failures"] else ""
     head = f"{local_time(told['created_at'])}  {one_line(told['title'] or told['name'])} ({told['id']}){who}"
     held = f", held: {told['held']}" if told["held"] else ""
-    lines = [f"{paint(head, 'bold')}: {status_word(told['status'])}{held}{took}{error}"]
+    lines = [f"{paint(head, 'bold')}: {status_word(told['status'])}{failures}{held}{took}{error}"]
     return lines + [f"  {local_time(command['at'])}  {line_of(command)}" for command in told["commands"]]
 
 

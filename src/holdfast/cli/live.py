@@ -12,12 +12,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.story import line_of
-from holdfast.cli.text import STATUS_COLOURS, STEP_MARKS, duration, has_colours, one_line, tame, value
+from holdfast.cli.story import how_again, line_of
+from holdfast.cli.text import MARK_OF_FAILURES, STATUS_COLOURS, STEP_MARKS, duration, has_colours, one_line, tame, value
 from holdfast.cli.tree import label, tree
 from holdfast.cli.views import closing_lines
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution, Step, percent
+from holdfast.core.failed_steps import with_failures_inside
 from holdfast.core.fold import apply
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.engine.feed import Watched
@@ -105,6 +106,7 @@ class LiveView:
         table.add_column(justify="right", no_wrap=True, style="dim")
         table.add_column()  # the one column that may shrink; its texts are cut, not wrapped
         rows = list(_visible(state, self._planned))
+        torn = with_failures_inside(path for path, step in state.steps.items() if step.status == "failed")
         room = max(ROWS_MIN, self._console.height - 5)
         hidden = len(rows) - room
         if hidden > 0:
@@ -112,15 +114,16 @@ class LiveView:
             table.add_row(Text(f"  … {hidden} more", style="dim"), "", "")
         for depth, path in rows:
             step = state.steps.get(path) or Step(path=path)
-            table.add_row(*self._row(step, depth))
+            table.add_row(*self._row(step, depth, path in torn))
         return table
 
-    def _row(self, step: Step, depth: int) -> tuple[Text, str, Text]:
-        sign, style = STEP_MARKS[step.status]
+    def _row(self, step: Step, depth: int, has_failures: bool) -> tuple[Text, str, Text]:
+        has_failures = has_failures and step.status == "completed"
+        sign, style = MARK_OF_FAILURES if has_failures else STEP_MARKS[step.status]
         name = Text.assemble("  " * (depth + 1), (sign, style), " ", label(step.path, depth))
         if step.total:
             name.append(f"  {step.ended}/{step.total}", "dim")
-        remark = self._remark(step)
+        remark = Text("with failures inside", style="yellow") if has_failures else self._remark(step)
         remark.no_wrap, remark.overflow = True, "ellipsis"
         return name, _took(step), remark
 
@@ -143,7 +146,8 @@ class LiveView:
             case "completed" if step.warning:
                 return Text(f"warning: {value(step.warning)}", "yellow")
             case "completed" if step.attempt > 1:
-                return Text(f"on attempt {step.attempt}", style="dim")
+                how = how_again({"reduced": step.reduced, "refreshed": step.refreshed})
+                return Text(f"on attempt {step.attempt}{how}", style="dim")
             case _:
                 return Text("")
 

@@ -149,6 +149,8 @@ def _table(found: Sequence[dict[str, Any]]) -> list[str]:
             about = f"{about} (waits for {', '.join(sorted(set(head['waiting_for'])))})".strip()
         if head["status"] == "running" and not (head["driven"] or head["held"] or head["quarantined"]):
             about = f"{about} (nobody drives it)".strip()
+        if head["failures"]:
+            about = f"{about} ({one_line(head['failures'])})".strip()
         if head["parent_id"]:
             about = f"{about} (child of {_short(head['parent_id'], at_terminal)})".strip()
         identity = _short(head["id"], at_terminal)

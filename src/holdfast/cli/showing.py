@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.cli.story import failure_lines, request_lines, waiting_for
+from holdfast.cli.story import failure_lines, how_again, request_lines, waiting_for
 from holdfast.cli.text import (
     count,
     distance,
@@ -26,6 +26,7 @@ from holdfast.cli.text import (
 )
 from holdfast.cli.tree import TELLING, TELLING_MAX, TOGETHER_MAX, fold_items, label, tree
 from holdfast.core.execution import parent_of
+from holdfast.core.failed_steps import with_failures_inside
 from holdfast.core.resources import say_size
 
 Wired = Mapping[str, Any]
@@ -70,6 +71,7 @@ def _heading(shown: Wired) -> list[str]:
     facts.append(("started", _times(shown) + (f", by {shown['started_by']}" if shown.get("started_by") else "")))
     if shown["steps_total"]:
         facts.append(("steps", _progress(shown)))
+    facts += [("failed", line) for line in shown["failed"]]
     if shown["spend"]["usd"] is not None or shown["spend"]["limit"] is not None:
         facts.append(("spent", _spent(shown["spend"])))
     if shown["inputs"]:
@@ -131,6 +133,7 @@ def _times(shown: Wired) -> str:
 
 def _steps(shown: Wired, everything: bool) -> list[str]:
     steps = {step["path"]: step for step in shown["steps"]}
+    torn = with_failures_inside(path for path in steps if steps[path]["status"] == "failed")
     rows = list(tree(steps)) if everything else fold_items(list(tree(steps)), steps)
     width = max((2 * depth + len(label(path, depth)) for depth, path in rows if isinstance(path, str)), default=0)
     lines: list[str] = []
@@ -138,7 +141,8 @@ def _steps(shown: Wired, everything: bool) -> list[str]:
         indent = "  " * depth
         if isinstance(path, str):
             name = label(path, depth).ljust(width - len(indent))
-            lines.append(f"  {indent}{mark(steps[path]['status'])} {name}  {_about(steps[path])}".rstrip())
+            sign = mark(steps[path]["status"], has_failures=path in torn)
+            lines.append(f"  {indent}{sign} {name}  {_about(steps[path])}".rstrip())
         else:
             lines.append(f"  {indent}{_counted('items', path)}")
     return lines or ["  no steps yet"]
@@ -173,7 +177,7 @@ def _about(step: Wired) -> str:
     if step["used"]:
         parts.append(_used(step["used"]))
     if step["attempts"] > 1:
-        parts.append(f"{step['attempts']} attempts")
+        parts.append(f"{step['attempts']} attempts{how_again(step)}")
     if step["cached"]:
         parts.append("from the cache")
     if step["by"]:
@@ -195,12 +199,17 @@ def _used(used: Wired) -> str:
 def _because(step: Wired) -> str:
     if step["failure"] and step["status"] in ("failed", "retrying", "waiting"):
         lived_with = " (not critical)" if step["status"] == "failed" and not step["critical"] else ""
+        affected = (
+            f"; left out for it: {', '.join(step['failure']['affects'])}"
+            if lived_with and step["failure"]["affects"]
+            else ""
+        )
         place = f" (at {step['failure']['place']})" if step["failure"]["place"] else ""
         what, _, said = str(step["failure"]["message"]).partition("\n")  # a command's failure, and what it printed
         if what.endswith(";"):  # the sentence goes on
             more, _, said = said.partition("\n")
             what = f"{what} {more}"
-        return f"{lived_with}: {value(what)}{place}" + (f"; it said: {value(said)}" if said.strip() else "")
+        return f"{lived_with}: {value(what)}{place}" + (f"; it said: {value(said)}" if said.strip() else "") + affected
     if step["warning"]:
         return f"; warning: {value(step['warning'])}"
     return f": {value(step['reason'])}" if step["reason"] and step["status"] in ("skipped", "in_doubt") else ""

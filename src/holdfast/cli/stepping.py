@@ -148,8 +148,8 @@ class _SteppedSteps:
         what = f"{call.tool.name} ({effect})"
         return await self._held(call.path, what, call.arguments, lambda: self._steps.perform(call))
 
-    async def sleep(self, path: str, due_at: int, name: str = "") -> Outcome:
-        return await self._held(path, "wait", None, lambda: self._steps.sleep(path, due_at, name))
+    async def sleep(self, path: str, due_at: int, name: str = "", digest: str = "") -> Outcome:
+        return await self._held(path, "wait", None, lambda: self._steps.sleep(path, due_at, name, digest))
 
     async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
         what = f"wait for the event {name}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.cli.answers import fields_of, prompt_of
@@ -43,8 +43,13 @@ def _started(event: Wired) -> str:
     return words[event["because"]]
 
 
+def how_again(step: Wired) -> str:
+    """What was done before another attempt, of a step or of its start."""
+    return (", with less" if step["reduced"] else "") + (", after a refresh" if step["refreshed"] else "")
+
+
 def _step_started(event: Wired) -> str:
-    again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
+    again = f", attempt {event['attempt']}{how_again(event)}" if event["attempt"] > 1 else ""
     if event["kind"] in ("tool", "code"):
         other = ", its fallback" if event["fallback"] else ""
         return f"{event['path']}: started ({event['tool']}{other}{again})"
@@ -63,7 +68,12 @@ def _step_completed(event: Wired) -> str:
 
 def _step_failed(event: Wired) -> str:
     lived_with = "" if event["critical"] else " (not critical, going on)"
-    return f"{event['path']}: failed{lived_with}: {value(event['error'])}"
+    affected = "" if event["critical"] else _left_out(event["failure"]["affects"])
+    return f"{event['path']}: failed{lived_with}: {value(event['error'])}{affected}"
+
+
+def _left_out(affected: Sequence[str]) -> str:
+    return f"; left out for it: {', '.join(affected)}" if affected else ""
 
 
 def _step_retrying(event: Wired) -> str:
@@ -96,7 +106,7 @@ _LINES: dict[str, Callable[[Wired], str]] = {
     "task:resumed": lambda e: f"resumed{_by(e)}",
     "task:interrupted": lambda e: f"interrupted{_by(e)}",
     "task:stopped": lambda e: f"stopped{_by(e)}",
-    "task:completed": lambda _: "completed",
+    "task:completed": lambda e: f"completed, {e['failures']}" if e["failures"] else "completed",
     "task:error": lambda e: f"failed{' at ' + e['path'] if e['path'] else ''}: {value(e['error'])}",
     "step:started": _step_started,
     "step:waiting": lambda e: f"{e['path']}: waits for {_WAITING_WORDS.get(e['reason'], e['reason'])}",
@@ -167,6 +177,7 @@ def request_lines(request: Wired, execution_id: str) -> list[str]:
         lines.append(f"  would run: {request['tool']} {value(request['arguments'])}")
     if request["kind"] == "question" and request["schema"]:
         lines += _expected_lines(request["schema"])
+    lines += [f"  before it: {line}" for line in request.get("failed") or ()]
     lines += _stakes(request)
     if request["expires_at"]:
         lines.append(f"  expires {distance(request['expires_at'])}, and {_silence(request)}")

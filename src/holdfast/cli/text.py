@@ -28,6 +28,7 @@ STEP_MARKS = {
     "interrupted": ("■", "yellow"),
     "in_doubt": ("?", "red"),
 }
+MARK_OF_FAILURES = ("!", "yellow")  # of a group or list that completed, with failures inside
 _PLAIN_MARKS = {
     "pending": ".", "running": ">", "waiting": "~", "retrying": "^", "completed": "+", "failed": "x", "skipped": "-",
     "interrupted": "=", "in_doubt": "?",
@@ -64,7 +65,10 @@ def paint(text: str, style: str) -> str:
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if has_colours() and text else text
 
 
-def mark(status: str) -> str:
+def mark(status: str, *, has_failures: bool = False) -> str:
+    """`has_failures`: something inside of it failed, and was lived with."""
+    if has_failures and status == "completed":
+        return paint(*MARK_OF_FAILURES)
     sign, style = STEP_MARKS.get(status, ("·", "dim"))
     return paint(writable(sign, _PLAIN_MARKS.get(status, ".")), style)
 

@@ -242,6 +242,8 @@ def _how_far(result: Mapping[str, Any]) -> str:
     total = result["steps_total"]
     if total and result["status"] in ("failed", "stopped"):  # steps that failed or were skipped have ended, too
         return f"{took}, {result['steps_completed']} of {total} steps completed"
+    if result["failures"] and result["status"] == "completed":
+        return f"{took}, {result['failures']}"
     return f"{took}, {result['steps_ended']} of {total} steps" if total else took
 
 

@@ -67,6 +67,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     happened: Happened | None = None
     happened_text: str = ""
     affects: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()  # before an approval, in words
     choices: tuple[Choice, ...] = ()
 
 
@@ -78,6 +79,7 @@ def card_of_request(execution_id: str, request: Request) -> Card:
         tool=request.tool,
         what=request.message,
         affects=request.affects,
+        failed=request.failed,
         choices=choices_of(
             request.kind,
             request.path,

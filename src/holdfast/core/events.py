@@ -99,6 +99,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     check_failed: str = ""  # why the tool's own check gave no answer; it is asked again by whoever drives next
     recorded: Raw = Raw(b"null")  # the input in the execution this one was made from; `arguments` is the one now
     keeps: bool = False  # "done" keeps the outcome that the step had there
+    failed: tuple[str, ...] = ()  # of an approval: what had failed before it, and was lived with, in words
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -193,6 +194,7 @@ class TaskStopped(Event, frozen=True, gc=False, tag="task:stopped"):
 
 class TaskCompleted(Event, frozen=True, gc=False, tag="task:completed"):
     output: Raw = Raw(b"null")
+    failures: str = ""  # "2 of 4 steps failed": those that were lived with
 
 
 class TaskError(Event, frozen=True, gc=False, tag="task:error"):
@@ -291,6 +293,9 @@ class StepSkipped(Event, frozen=True, gc=False, tag="step:skipped"):
     reason: str
     by: str = ""
     code: SkipCode = ""  # the reason as a code; empty in journals from before there were codes
+    tool: str = ""  # that would have run
+    kind: StepKind = "tool"
+    critical: bool = True
 
 
 class StepInterrupted(Event, frozen=True, gc=False, tag="step:interrupted"):

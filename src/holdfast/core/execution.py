@@ -152,6 +152,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     failure: Failure | None = None
     failed_path: str = ""
     trace: Raw = Raw(b"null")  # of what its function raised
+    failures: str = ""  # of one that completed: what failed and was lived with
     total: int = 0
     ended: int = 0
     steps: dict[str, Step] = {}

@@ -186,6 +186,7 @@ def _stopped(state: Execution, event: ev.TaskStopped) -> None:
 def _completed(state: Execution, event: ev.TaskCompleted) -> None:
     _enter(state, "task:completed")
     state.output = event.output
+    state.failures = event.failures
     _task_end(state, event.at)
 
 
@@ -310,6 +311,9 @@ def _step_skipped(state: Execution, event: ev.StepSkipped) -> None:
     step.reason = event.reason
     step.skip_code = code_of(event.code, event.reason)
     step.by = event.by
+    step.critical = event.critical
+    if event.tool:
+        step.tool, step.kind = event.tool, event.kind
     _end_step(state, step, event.at)
 
 

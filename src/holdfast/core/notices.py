@@ -15,6 +15,7 @@ import msgspec
 from holdfast.core.cards import Card, Choice, card_of_failure, card_of_request
 from holdfast.core.events import Request
 from holdfast.core.execution import Execution
+from holdfast.core.failed_steps import failures_by_name
 from holdfast.core.forms import in_words
 
 ENDED = "ended"  # the facts that are no request; of a pause, with the time or the event that they are about
@@ -62,7 +63,9 @@ def notice_of(state: Execution, fact: str, url: str = "") -> Notice:
     if fact != ENDED:
         return _of_pause(state, fact, url)
     if state.failure is None:
-        return _notice(state, "done", fact, f"{_name(state)} is done", [], url)
+        failed = f", {state.failures}" if state.failures else ""
+        lines = list(failures_by_name(state))
+        return _notice(state, "done", fact, f"{_name(state)} is done{failed}", lines, url)
     card = card_of_failure(state.id, state.failure, state.failed_path, state.facts().program.kind)
     return _notice(state, "failed", fact, f"{_name(state)} failed", _lines(card), url)
 
@@ -138,6 +141,7 @@ def _lines(card: Card, wanted: Sequence[str] = ()) -> list[str]:
         lines.append(f"step: {card.step}" + (f" ({card.tool})" if card.tool else ""))
     if card.category_text:
         lines.append(f"what is known: {card.category_text}; {card.happened_text}")
+    lines += [f"before it: {line}" for line in card.failed]
     if card.affects:
         lines.append(f"what hangs on it: {', '.join(card.affects)}")
     return [*lines, "", *map(_typed, card.choices), ""]

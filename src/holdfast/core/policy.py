@@ -47,6 +47,7 @@ BREAKER_WINDOW = 20  # the latest calls that are looked at, and
 BREAKER_SHARE = 0.5  # how many of them may fail before the tool is left alone, though some still come through
 BREAKER_REST_S = 30.0  # before it is tried again; twice as long after every try that fails, up to
 BREAKER_REST_S_MAX = 600.0
+OPTIONAL_WAIT_S = 30.0  # how long steps that may fail wait for a tool that is left alone
 HEALTH_EVERY_S = 60.0
 HEALTH_TIMEOUT_S = 10.0  # a check is quick, or the tool is not well
 FALLBACKS_MAX = 10  # tools tried in place of one

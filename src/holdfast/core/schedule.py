@@ -3,8 +3,8 @@
 Pure and incremental: settling a step touches only the steps that need it. Nothing here knows how a step is run.
 
 A step is ready when all it needs has ended. A failure that is not critical is lived with, except by `optional` steps:
-they are left out when something they need failed, was itself left out, or had no tool. A step skipped by its `when` has
-simply ended.
+they are left out when something they need failed, was itself left out, or had no tool to use. A step skipped by its
+`when` has simply ended.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Schedule:
         return taken
 
     def settle(self, step_id: str, outcome: Outcome) -> None:
-        """A step ended: `skipped` by its condition or by a person, `unavailable` when its tool is not there."""
+        """A step ended: `skipped` by its condition or by a person, `unavailable` when its tool cannot be used."""
         number = self._number[step_id]
         if self._states[number] not in ("pending", "taken"):
             raise ValueError(f"step {step_id} has ended already ({self._states[number]})")

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 SkipCode = Literal[
-    "", "condition_false", "tool_missing", "need_lost", "step_failed", "item_failed", "too_late", "by_person"
-]
+    "", "condition_false", "tool_missing", "needs_unmet", "tool_down", "need_lost", "step_failed", "item_failed",
+    "too_late", "by_person",
+]  # fmt: skip
 
 
 class Skip(NamedTuple):
@@ -18,7 +20,8 @@ class Skip(NamedTuple):
     reason: str
 
 
-NEED_LOST = {"failed": "which failed", "left_out": "which was skipped", "unavailable": "whose tool is not there"}
+NEED_LOST = {"failed": "which failed", "left_out": "which was skipped", "unavailable": "whose tool could not be used"}
+UNAVAILABLE: frozenset[SkipCode] = frozenset({"tool_missing", "needs_unmet", "tool_down"})  # told apart from the rest
 ITEM_FAILED = Skip("item_failed", "another item failed")
 TOO_LATE = Skip("too_late", "it was added when the plan's own steps had ended")
 AT_TERMINAL = Skip("by_person", "skipped at the terminal")
@@ -30,6 +33,15 @@ def condition_false(condition: str) -> Skip:
 
 def tool_missing(error: object) -> Skip:
     return Skip("tool_missing", f"its tool is not there: {error}")
+
+
+def needs_unmet(lacking: Iterable[object]) -> Skip:
+    return Skip("needs_unmet", f"its tool lacks something: {'; '.join(map(str, lacking))}")
+
+
+def tool_down(tool: str, waited_s: float, why: str) -> Skip:
+    said = f"{tool} has been left alone for {waited_s:g} s (limits.optional_wait_s): {why}"
+    return Skip("tool_down", f"its tool does not work now: {said}")
 
 
 def need_lost(step_id: str, state: str) -> Skip:

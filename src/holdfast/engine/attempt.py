@@ -34,7 +34,11 @@ LATE_SEEN_S = 0.25  # a busy loop sees a timer late; more than this is a loop th
 LATE_S = 1.0  # how long an attempt whose time is up may take to say how it ended
 IN_LINE_S_MAX = STEP_TIMEOUT_S  # how long a call waits for a thread or a process; that counts besides its own time
 WARNING_CHARS_MAX = 1000
-GRACE_PART = 0.9  # of what an interrupted execution has: its steps must be through before it is
+# An interrupted step's processes have `limits.interrupt_grace_s` to tidy up. Its tool has a little longer, to see how
+# they ended, and its execution a little longer still.
+TOOL_GRACE = 1.05
+EXECUTION_GRACE = 1.1
+LATE_KILL_S = LATE_S / 2  # for processes of an attempt whose time is up
 
 
 class CancelledInside(ToolError):
@@ -114,8 +118,9 @@ async def invoke(
 
     def grace_s() -> float | None:
         if deadlines.is_over(task):
+            call.kill_grace_s = LATE_KILL_S
             return LATE_S
-        return _grace_s(run) if run.cause is not None else None
+        return _grace_s(run, call) if run.cause is not None else None
 
     try:
         value = await leavable(called, grace_s)
@@ -125,7 +130,7 @@ async def invoke(
         elif task.cancelling() == 0:
             raise CancelledInside(f"{tool.name} cancelled itself") from None
         else:
-            late = await _late(run, call, error, _grace_s(run), error)
+            late = await _late(run, call, error, _grace_s(run, call), error)
             raise AnsweredLate(_output(run, tool, call, late)) from None
     except BaseException as error:
         if deadlines.clear(task, before):
@@ -141,9 +146,10 @@ async def invoke(
     return _output(run, tool, call, value)
 
 
-def _grace_s(run: Driver) -> float:
-    """How long an attempt that is cut off may take to tidy up."""
-    return run.services.limits.interrupt_grace_s * GRACE_PART
+def _grace_s(run: Driver, call: Call) -> float:
+    """How long an attempt that is cut off may take to tidy up; its processes are told before the tool is."""
+    call.kill_grace_s = run.services.limits.interrupt_grace_s
+    return call.kill_grace_s * TOOL_GRACE
 
 
 async def _prepared(run: Driver, given: dict[str, Any], call: Call) -> dict[str, Any]:
@@ -187,7 +193,7 @@ async def _in_own_task(
     try:
         over = await patience.wait(run.loop, inner, call)
     except asyncio.CancelledError as error:
-        late = await _stopped(run, call, inner, _grace_s(run), error)
+        late = await _stopped(run, call, inner, _grace_s(run, call), error)
         raise AnsweredLate(_output(run, tool, call, late)) from None
     if inner.done():
         ended = run.loop.time()
@@ -195,6 +201,7 @@ async def _in_own_task(
         if inner.cancelled():
             raise CancelledInside(f"{tool.name} cancelled itself")
         return inner.result()
+    call.kill_grace_s = LATE_KILL_S
     return await _stopped(run, call, inner, LATE_S, patience.lost(tool, over))
 
 

@@ -36,6 +36,7 @@ class Breaker(Gate):
         self.state: State = "closed"
         self.why = ""  # it is not closed
         self.probe_at = 0.0  # loop time
+        self.left_alone_at = 0.0  # loop time when it opened first, however often it was tried since
         self._failures = failures
         self._rest_s = rest_s
         self._dice = dice
@@ -143,6 +144,8 @@ class Breaker(Gate):
         rest_s = min(self._rest_s * 2.0 ** min(self._openings, 30), max(BREAKER_REST_S_MAX, self._rest_s))
         self.probe_at = asyncio.get_running_loop().time() + rest_s * (1 + _JITTER * self._dice.random())
         self.why = why
+        if not self._openings:
+            self.left_alone_at = asyncio.get_running_loop().time()
         self._openings += 1
         self._probe = None
         self._move("open")

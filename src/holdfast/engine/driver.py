@@ -18,9 +18,11 @@ from holdfast.core import events as ev
 from holdfast.core.commands import PAUSE_LIMIT, Command, close_attempts
 from holdfast.core.errors import Divergence, Fenced, HoldfastError, JournalError, NotFound, StepFailed, Suspended
 from holdfast.core.execution import Execution, Step
+from holdfast.core.failed_steps import failures_in_words
 from holdfast.core.failure import Failure
 from holdfast.core.plan_resources import limits_of
 from holdfast.core.resources import Usage
+from holdfast.engine.attempt import EXECUTION_GRACE
 from holdfast.engine.budgeting import Purse
 from holdfast.engine.checkpointing import Checkpointing
 from holdfast.engine.child_messages import told_at_end
@@ -108,7 +110,8 @@ class Driver:
             doubt = next((step for step in self.state.steps.values() if step.status == "in_doubt"), None)
             if doubt is not None:
                 raise StepFailed(doubt.path, _left_in_doubt(doubt))
-            self._end(ev.TaskCompleted(at=self.now_us(), output=self.keep(masks.json(output))))
+            failures = failures_in_words(self.state)
+            self._end(ev.TaskCompleted(at=self.now_us(), output=self.keep(masks.json(output)), failures=failures))
         except BaseException as error:
             return await self._ended_with(_innermost(error))
         return False
@@ -162,7 +165,7 @@ class Driver:
         while strays := self._pulse.movers - {asyncio.current_task()} - left:  # others may begin while these end
             for task in strays:
                 task.cancel()
-            _, running = await asyncio.wait(strays, timeout=self.services.limits.interrupt_grace_s)
+            _, running = await asyncio.wait(strays, timeout=self.services.limits.interrupt_grace_s * EXECUTION_GRACE)
             for task in running:
                 self.services.leave_behind(task)
             left |= running
@@ -224,7 +227,7 @@ class Driver:
             return
         for one in tasks:
             one.cancel()
-        _, running = await asyncio.wait(tasks, timeout=self.services.limits.interrupt_grace_s)
+        _, running = await asyncio.wait(tasks, timeout=self.services.limits.interrupt_grace_s * EXECUTION_GRACE)
         self._stubborn = bool(running)
         for stuck in running:
             self.services.leave_behind(stuck)

@@ -27,6 +27,7 @@ def after_failure(
 ) -> None:
     run, call = work.run, work.call
     step = run.state.steps[call.path]
+    failure = _with_less(step, failure)
     decision = decide(failure, means(work, tool, work.effect_of(tool)), tally(step), run.services.dice.random())
     at, spent = run.now_us(), bill(tool, tried, failure)
     failure = _of_reading(step, failure)
@@ -87,6 +88,16 @@ def _of_reading(step: Step, failure: Failure) -> Failure:
     if step.effect == "read" and not step.fallback and failure.happened == "unknown":
         return msgspec.structs.replace(failure, happened="nothing")
     return failure
+
+
+def _with_less(step: Step, failure: Failure) -> Failure:
+    """A limit that was met only because it had been made smaller must not be taken for a mistake of the plan."""
+    before = step.failure
+    is_met = step.reduced and not step.fallback and failure.error in ("InvalidCall", "TooLarge")
+    if not is_met or before is None or before.category != "resource":
+        return failure
+    message = f"{failure.message}\nit ran with less, because the attempt before ran short: {before.message}"
+    return msgspec.structs.replace(failure, message=message, category="resource")
 
 
 def fail(  # noqa: PLR0913 -- one parameter per fact

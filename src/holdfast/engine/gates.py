@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import blake2b
+from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core import events as ev
 from holdfast.core.execution import Step
+from holdfast.core.failure import Failure
 from holdfast.core.policy import CACHE_ITEM_BYTES_MAX
+from holdfast.core.skips import tool_down
 from holdfast.engine.breaker import Breaker
 from holdfast.engine.budgeting import reserve
 from holdfast.engine.guards import Guard
+from holdfast.engine.program import Planned, skipped
 from holdfast.engine.requests import ask_for_approval
-from holdfast.engine.waiting import park
+from holdfast.engine.waiting import is_due, park
 from holdfast.engine.work import Work
 from holdfast.journal.store import CacheItem
 from holdfast.tools.pace import Gate
@@ -63,9 +68,13 @@ class Entered(NamedTuple):
 
 
 async def enter(work: Work, step: Step | None, tool: Tool[..., Any], fallback: int, arguments: bytes) -> Entered | None:
-    """Wait until there is money and a place under every limit, and take both at once; None if a person was asked."""
+    """Wait until there is money and a place under every limit, and take both at once.
+
+    None if a person was asked, or if the step has ended because its tool does not work.
+    """
     run, guards, pressure = work.run, work.run.services.guards, work.run.services.pressure
-    guard = guards.of(tool, arguments)
+    with_less = step is not None and step.reduced and not fallback
+    guard = guards.of(tool, arguments, with_less=with_less)
     having: Gate | None = None
     while True:
         if tool.cost_micros is not None:
@@ -93,7 +102,8 @@ async def enter(work: Work, step: Step | None, tool: Tool[..., Any], fallback: i
                     arguments = _arguments_of(work, other)
                 guard = guards.of(tool, arguments)
                 continue
-        await _wait_turn(work, guard, full)
+        if not await _wait_turn(work, guard, full, step):
+            return None
         having = full
 
 
@@ -118,18 +128,57 @@ def _arguments_of(work: Work, place: int) -> bytes:
     return encode(work.call.fallbacks[place - 1].arguments, f"the fallback arguments of {work.call.path}")
 
 
-async def _wait_turn(work: Work, guard: Guard, gate: Gate) -> None:
-    """Wait in line without holding anything; when this returns, the place is held."""
+async def _wait_turn(work: Work, guard: Guard, gate: Gate, step: Step | None) -> bool:
+    """Wait in line without holding anything. True: the place is held now; False: it is waited for no longer."""
     run = work.run
+    until = _until(work, gate, step)
     while not gate.take_now():
+        if is_due(run, until):
+            _do_without(work, guard.tool, gate, step)
+            return False
         turn = _Turn(run, gate)
         try:
-            await park(run, _reason(work, guard, gate), turn.has_come)
+            await park(run, _reason(work, guard, gate, until), lambda turn=turn: turn.has_come() or is_due(run, until))
         except BaseException:
             turn.leave()
             raise
-        if not turn.is_passed_on:
-            return
+        if turn.has_come() and not turn.is_passed_on:
+            return True
+        turn.leave()
+    return True
+
+
+def _until(work: Work, gate: Gate, step: Step | None) -> int | None:
+    """When a step that may fail waits no longer for a tool that does not work; None: it waits for as long as it takes.
+
+    It counts from when the tool was left alone, so that many such steps do not wait one after the other, and a wait
+    that is cut short by sleep or a crash does not begin anew. What may have happened is not taken for skipped.
+    """
+    if not isinstance(gate, Breaker) or not work.call.stakes.may_fail:
+        return None
+    if step is not None and step.status == "in_doubt":
+        return None
+    run = work.run
+    left_s = gate.left_alone_at + run.services.limits.optional_wait_s - run.loop_time()
+    return run.services.clock.now_us() + ceil(left_s * 1e6)
+
+
+def _do_without(work: Work, tool: str, gate: Gate, step: Step | None) -> None:
+    """Optional never holds up critical: the step is skipped, or fails if only the group around it may."""
+    assert isinstance(gate, Breaker)
+    run, path, stakes = work.run, work.call.path, work.call.stakes
+    why = tool_down(tool, run.services.limits.optional_wait_s, gate.why)
+    if not stakes.critical:
+        run.append(skipped(run.now_us(), path, why, Planned(work.call.tool.name, critical=False)))
+        return
+    failure = Failure(category="transient", message=why.reason, error="NeverCalled", happened="nothing")
+    if step is not None and step.failure is not None and step.failure.happened != "nothing":
+        failure = replace(failure, happened=step.failure.happened)
+    run.append(
+        ev.StepFailed(
+            at=run.now_us(), path=path, failure=stakes.described(failure), attempt=step.attempt if step else 1
+        )
+    )
 
 
 class _Turn:
@@ -157,13 +206,13 @@ class _Turn:
             self._gate.leave(self._run.state.id, self._place)
 
 
-def _reason(work: Work, guard: Guard, gate: Gate) -> ev.Reason:
+def _reason(work: Work, guard: Guard, gate: Gate, until: int | None) -> ev.Reason:
     """`due_at` is when an execution that was put to sleep looks again: only this process knows whose turn it is."""
     run, path = work.run, work.call.path
     now_us = run.services.clock.now_us()
     if isinstance(gate, Breaker):
         rest_s = max(0.0, gate.probe_at - run.loop_time()) or BREAKER_LOOK_S
-        return ev.Reason(kind="breaker", path=path, due_at=now_us + int(rest_s * 1e6), name=guard.tool)
+        return ev.Reason(kind="breaker", path=path, due_at=until or now_us + int(rest_s * 1e6), name=guard.tool)
     return ev.Reason(kind="limit", path=path, due_at=now_us + int(LIMIT_LOOK_S * 1e6), name=guard.tool)
 
 

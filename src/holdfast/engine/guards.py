@@ -34,7 +34,9 @@ APART_MAX = (
 class Guard:
     """What stands before one tool. `is_plain`: nothing but what stands before all of them."""
 
-    __slots__ = ("_everybody", "_gates", "_is_plain", "_limits", "breaker", "pacer", "places", "tool", "turn", "turns")
+    __slots__ = (
+        "_everybody", "_gates", "_is_plain", "_limits", "alone", "breaker", "pacer", "places", "tool", "turn", "turns",
+    )  # fmt: skip
 
     def __init__(self, tool: Tool[..., Any], breaker: Breaker | None, everybody: Places, limits: _OfTool) -> None:
         self.tool = tool.name
@@ -45,14 +47,24 @@ class Guard:
         self._limits = limits
         self._is_plain = limits.places is None and limits.pacer is None
         self._gates: tuple[Gate | None, ...] = (limits.places, everybody, limits.pacer)
+        self.alone: Places | None = None
         self.turns: Turns | None = None
         self.turn: Turn | None = None
+
+    def one_at_a_time(self) -> Guard:
+        """The same for a call that runs with less, since memory, disk or the like ran short: with less at once, too."""
+        guard = copy(self)
+        if self._limits.alone is None:
+            self._limits.alone = Places(1)
+        guard.alone, guard._is_plain = self._limits.alone, False
+        guard._gates = (guard.alone, *self._gates)
+        return guard
 
     def with_turns(self, turns: Turns) -> Guard:
         """The same for one call, that must wait in a line of the tool's own, too."""
         guard = copy(self)
         guard.turns, guard._is_plain = turns, False
-        guard._gates = (*self._gates, turns)
+        guard._gates = (*guard._gates, turns)
         return guard
 
     def take_now(self, own: Places, having: Gate | None = None) -> Gate | None:
@@ -94,6 +106,8 @@ class Guard:
         self._everybody.give_back()
         if self.places is not None:
             self.places.give_back()
+        if self.alone is not None:
+            self.alone.give_back()
         if self.turn is not None:
             self.turn.end()
 
@@ -110,6 +124,7 @@ class _OfTool(msgspec.Struct):
     pacer: Pacer | None
     rate: Rate | None
     door: Pacer | None = None
+    alone: Places | None = None  # of calls that run with less
 
 
 class Guards:
@@ -123,8 +138,10 @@ class Guards:
         self._apart: dict[tuple[str, str], Guard] = {}
         self._of_tool: dict[str, _OfTool] = {}
 
-    def of(self, tool: Tool[..., Any], arguments: bytes) -> Guard:
+    def of(self, tool: Tool[..., Any], arguments: bytes, *, with_less: bool = False) -> Guard:
         guard = self._of(tool, arguments)
+        if with_less:
+            guard = guard.one_at_a_time()
         if tool.turns is None:
             return guard
         try:

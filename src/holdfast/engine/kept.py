@@ -21,6 +21,7 @@ from msgspec import Raw
 from holdfast.core import events as ev
 from holdfast.core.execution import Step
 from holdfast.core.skips import by_person
+from holdfast.engine.program import Planned, skipped
 from holdfast.engine.waiting import answer, moving
 from holdfast.engine.work import input_digest
 from holdfast.journal.log import read_events
@@ -47,6 +48,7 @@ class Asked(NamedTuple):
     arguments: bytes = b"null"
     name: str = ""
     fallbacks: tuple[str, ...] = ()  # the digests of those that have an input of their own
+    critical: bool = True
 
     def differs(self, step: Step) -> bool:
         """Whether the copy is of something else. Where no digest was recorded, tool and name tell."""
@@ -67,7 +69,7 @@ def asked_of(call: StepCall, digest: str, arguments: bytes) -> Asked:
         "" if other.arguments is None else input_digest(other.tool.name, encode(other.arguments))
         for other in call.fallbacks
     )
-    return Asked(call.path, call.tool.name, digest, arguments, "", others)
+    return Asked(call.path, call.tool.name, digest, arguments, "", others, call.stakes.critical)
 
 
 async def settle(run: Driver, asked: Asked) -> Step | None:
@@ -98,7 +100,7 @@ async def settle_call(run: Driver, call: StepCall, digest: str, arguments: bytes
     return await settle(run, asked_of(call, digest, arguments))
 
 
-async def settle_left_out(run: Driver, path: str) -> bool:
+async def settle_left_out(run: Driver, path: str, *, critical: bool = True) -> bool:
     """Of a step whose condition is false now: whether its copied outcome stays all the same."""
     step = run.state.steps[path]
     if step.status != "completed":
@@ -107,7 +109,7 @@ async def settle_left_out(run: Driver, path: str) -> bool:
         return True
     await run.admit()
     if _is_once(step):
-        await moving(run, _ask(run, path, [Asked(path, step.tool, LEFT_OUT)], ("done", "skip")))
+        await moving(run, _ask(run, path, [Asked(path, step.tool, LEFT_OUT, critical=critical)], ("done", "skip")))
     else:
         run.append(ev.StepDiscarded(at=run.now_us(), path=path, why="its condition is false now"))
     step = run.state.steps.get(path)
@@ -145,8 +147,8 @@ async def _ask(run: Driver, path: str, asked: Sequence[Asked], remedies: tuple[s
             continue
         run.append(ev.StepDiscarded(at=at, path=one.path, why=_CHANGED, by=by))
         if said.remedy == "skip":
-            why = by_person(by)
-            run.append(ev.StepSkipped(at=at, path=one.path, reason=why.reason, code=why.code, by=by))
+            planned = Planned(one.tool, step.kind, one.critical)
+            run.append(skipped(at, one.path, by_person(by), planned, by))
 
 
 async def _request(run: Driver, path: str, asked: Sequence[Asked], remedies: tuple[str, ...]) -> ev.Request:

@@ -1,9 +1,9 @@
 """Holds steps back while the machine is under pressure, and lets them go on by itself when that is over.
 
-Two stages (core/pressure.py says when): tight, and only so many steps run at once in this process; severe, and of
-those only critical ones begin. What runs already is left alone. The figures are read when steps ask, at most once a
-second, and once a second as long as there is pressure. A program's own code is never held back: it may be what steps
-are waiting for.
+Two stages (core/pressure.py says when): tight, and only so many steps run at once in this process, critical ones first;
+severe, and only critical ones begin. None is skipped for it. What runs already is left alone. The figures are read when
+steps ask, at most once a second, and once a second as long as there is pressure. A program's own code is never held
+back: it may be what steps are waiting for.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Pressure:
         self._due = 0.0  # of the next look, in the loop's time
         self._calm_since: float | None = None
         self._held: dict[Driver, int] = {}  # how many steps of each execution wait, in the order in which they came
+        self._critical: dict[Driver, int] = {}  # of these, the steps that may not fail
         self._told: dict[str, None] = {}  # executions whose journals tell of this stage, in the order of their asking
         self._timer: asyncio.TimerHandle | None = None
 
@@ -52,7 +53,13 @@ class Pressure:
 
     def _has_place(self, run: Driver, call: StepCall) -> bool:
         running = run.services.guards.everybody.used
-        return running < self._limits.at_once and (self.stage == 1 or call.stakes.critical)
+        if running >= self._limits.at_once or not call.stakes.may_fail:
+            return running < self._limits.at_once
+        return self.stage == 1 and not self._critical_waits()
+
+    def _critical_waits(self) -> bool:
+        """Whether a step that may not fail would take the place; none does while its execution is paused."""
+        return any(run.cause is None and run.state.status != "paused" for run in self._critical)
 
     async def wait(self, run: Driver, call: StepCall) -> None:
         """Until it may be worth asking again; the journal of whom it makes wait says why."""
@@ -67,13 +74,18 @@ class Pressure:
     async def _hold(self, run: Driver, call: StepCall) -> None:
         due_at = run.services.clock.now_us() + int(ASK_AGAIN_S * 1e6)
         reason = ev.Reason(kind="pressure", path=call.path, due_at=due_at, name=STAGES[self.stage])
-        self._held[run] = self._held.get(run, 0) + 1
+        counts = (self._held,) if call.stakes.may_fail else (self._held, self._critical)
+        for held in counts:
+            held[run] = held.get(run, 0) + 1
         try:
             await run.park(Wait(reason, lambda: not self.stage or self._has_place(run, call) or is_due(run, due_at)))
         finally:
-            self._held[run] -= 1
-            if not self._held[run]:
-                del self._held[run]
+            for held in counts:
+                held[run] -= 1
+                if not held[run]:
+                    del held[run]
+            if not self._critical:
+                self._let_on()  # what may fail goes on once nothing critical waits
 
     def _tell(self, run: Driver, call: StepCall) -> None:
         """Once for each stage; and, should there be too many to remember, again to whom it was told longest ago."""
@@ -104,6 +116,8 @@ class Pressure:
         is_calm = self._calm_since is not None and now - self._calm_since >= self._limits.calm_s
         if found.stage > self.stage or is_calm:
             self._enter(found)
+        elif self._critical:
+            self._let_on()  # an execution with a critical step may have been paused meanwhile
         if self.stage and (self._timer is None or self._timer.when() <= now):
             self._timer = loop.call_later(LOOK_EVERY_S, self.look, loop)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -34,6 +34,11 @@ class Stakes(msgspec.Struct, frozen=True, kw_only=True):
 
     critical: bool = True
     affects: Callable[[], tuple[str, ...]] | None = None
+    is_within_optional: bool = False  # a group around it may fail, so the plan does not wait long for it either
+
+    @property
+    def may_fail(self) -> bool:
+        return not self.critical or self.is_within_optional
 
     def described(self, failure: Failure) -> Failure:
         """The failure with what it affects and, if nobody has said so yet, what can be done now."""
@@ -42,10 +47,28 @@ class Stakes(msgspec.Struct, frozen=True, kw_only=True):
 
     def skipped(self) -> tuple[str, ...]:
         """The steps that would not run without it."""
-        return self.affects() if self.affects is not None and self.critical else ()
+        return self.affects() if self.affects is not None else ()
 
 
 SERIOUS = Stakes()
+
+
+class Planned(NamedTuple):
+    """What a step that is skipped would have been; an empty `tool` keeps what is known of it."""
+
+    tool: str = ""
+    kind: ev.StepKind = "tool"
+    critical: bool = True
+
+
+PLANNED = Planned()
+
+
+def skipped(at: int, path: str, why: Skip, planned: Planned, by: str = "") -> ev.StepSkipped:
+    return ev.StepSkipped(
+        at=at, path=path, reason=why.reason, code=why.code, by=by,
+        tool=planned.tool, kind=planned.kind, critical=planned.critical,
+    )  # fmt: skip
 
 
 class StepCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +128,7 @@ class Steps(Protocol):
 
     def fail(self, path: str, failure: Failure, *, critical: bool = True) -> None: ...
 
-    def skip(self, path: str, why: Skip) -> None: ...
+    def skip(self, path: str, why: Skip, planned: Planned = PLANNED) -> None: ...
 
     async def settle_container(self, path: str, kind: ev.StepKind) -> None:
         """Before a step that contains others begins: what was copied under its path may have been something else."""
@@ -115,7 +138,7 @@ class Steps(Protocol):
         """Of copied items of one for_each whose input is another one now, a person is asked only once."""
         ...
 
-    async def left_out(self, path: str, why: Skip) -> Outcome:
+    async def left_out(self, path: str, why: Skip, planned: Planned = PLANNED) -> Outcome:
         """Skip a step; but a person decides about what a `once` tool has done already."""
         ...
 

@@ -11,6 +11,7 @@ from holdfast.engine.budgeting import refused_money
 from holdfast.engine.failing import fail, means
 from holdfast.engine.fitting import output_done
 from holdfast.engine.kept import is_of_another_input
+from holdfast.engine.program import Planned, skipped
 from holdfast.engine.reckoning import doubtful, edited, retrying
 from holdfast.engine.requests import ask_in_doubt
 from holdfast.engine.trying import attempt
@@ -92,8 +93,8 @@ async def remedy(work: Work, step: Step) -> None:
         case "raised":
             await attempt(work, step, await run.value(asked.request.arguments))
         case "skip":
-            why = by_person(asked.by)
-            run.append(ev.StepSkipped(at=run.now_us(), path=step.path, reason=why.reason, by=asked.by, code=why.code))
+            planned = Planned(critical=work.call.stakes.critical)
+            run.append(skipped(run.now_us(), step.path, by_person(asked.by), planned, asked.by))
         case "fallback":
             failure = step.failure or Failure(category="unknown", message=doubtful(step))
             run.append(retrying(step, FallBack(step.fallback), failure, run.now_us()))

@@ -26,7 +26,17 @@ from holdfast.core.policy import Approval
 from holdfast.core.skips import Skip
 from holdfast.engine.driver import divergence
 from holdfast.engine.kept import Asked, asked_of
-from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Program, Stakes, StepCall
+from holdfast.engine.program import (
+    PLANNED,
+    SERIOUS,
+    ChildTask,
+    Outcome,
+    Planned,
+    Program,
+    Stakes,
+    StepCall,
+    skipped,
+)  # fmt: skip
 from holdfast.engine.services import Services
 from holdfast.engine.step import input_digest, short
 from holdfast.journal.blobs import fetch_value
@@ -198,11 +208,11 @@ class HistorySteps:
     def fail(self, path: str, failure: Failure, *, critical: bool = True) -> None:
         self._note(ev.StepFailed(at=self.now_us(), path=path, failure=failure, critical=critical))
 
-    def skip(self, path: str, why: Skip) -> None:
-        self._note(ev.StepSkipped(at=self.now_us(), path=path, reason=why.reason, code=why.code))
+    def skip(self, path: str, why: Skip, planned: Planned = PLANNED) -> None:
+        self._note(skipped(self.now_us(), path, why, planned))
 
-    async def left_out(self, path: str, why: Skip) -> Outcome:
-        self.skip(path, why)
+    async def left_out(self, path: str, why: Skip, planned: Planned = PLANNED) -> Outcome:
+        self.skip(path, why, planned)
         return Outcome(status="skipped", reason=why.reason, skip_code=why.code)
 
     async def settle_container(self, path: str, kind: ev.StepKind) -> None:

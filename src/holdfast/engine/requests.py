@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.execution import Step
+from holdfast.core.failed_steps import failures_by_name
 from holdfast.core.failure import Failure
 from holdfast.core.forms import ASK
 from holdfast.core.policy import Approval
@@ -17,7 +18,7 @@ from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
     from holdfast.engine.driver import Driver
-    from holdfast.engine.program import StepCall
+    from holdfast.engine.program import Stakes, StepCall
     from holdfast.engine.work import Work
 
 NOTE_CHARS_SHOWN = 300
@@ -45,6 +46,7 @@ def ask_for_approval(
         expires_at=due_at,
         affects=call.stakes.skipped(),
         secrets=call.secrets,
+        failed=failures_by_name(run.state),
     )
     waiting = ev.StepWaiting(
         at=at, path=call.path, reason="approval", tool=tool.name, kind=call.kind, due_at=due_at, digest=digest
@@ -147,7 +149,7 @@ def ask_question(
     run.append(waiting, ev.RequestOpened(at=at, request=request))
 
 
-def ask_alone(run: Driver, path: str, approval: Approval, message: str, digest: str) -> None:
+def ask_alone(run: Driver, path: str, approval: Approval, message: str, digest: str, stakes: Stakes) -> None:
     """An approval step: nothing but a person's yes or no."""
     at = run.now_us()
     due_at = at + int(approval.expires_s * 1e6)
@@ -158,6 +160,8 @@ def ask_alone(run: Driver, path: str, approval: Approval, message: str, digest: 
         message=message,
         remedies=("approve", "deny"),
         expires_at=due_at,
+        affects=stakes.skipped(),
+        failed=failures_by_name(run.state),
     )
     waiting = ev.StepWaiting(
         at=at, path=path, reason="approval", tool="approval", kind="approval", due_at=due_at, digest=digest

@@ -25,6 +25,7 @@ from holdfast.core.policy import (
     BREAKER_REST_S,
     HEALTH_EVERY_S,
     INTERRUPT_GRACE_S,
+    OPTIONAL_WAIT_S,
     PASSIVATE_AFTER_S,
     STEPS_AT_ONCE,
 )
@@ -75,6 +76,7 @@ class Limits:
     execution_steps: int = STEPS_AT_ONCE  # and in one execution
     breaker_failures: int = BREAKER_FAILURES  # in a row, before a tool is left alone
     breaker_rest_s: float = BREAKER_REST_S
+    optional_wait_s: float = OPTIONAL_WAIT_S  # that a step that may fail waits for a tool that is left alone
     health_every_s: float = HEALTH_EVERY_S
     drain_s: float = 10.0  # how long a closing engine lets running steps finish
 

@@ -17,7 +17,7 @@ from holdfast.core.policy import Approval
 from holdfast.core.skips import Skip
 from holdfast.engine import waits
 from holdfast.engine.kept import Asked, asked_of, is_once_done, settle, settle_items, settle_left_out
-from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Stakes, StepCall
+from holdfast.engine.program import PLANNED, SERIOUS, ChildTask, Outcome, Planned, Stakes, StepCall, skipped
 from holdfast.engine.step import input_digest, outcome_of, perform, recorded_text
 from holdfast.tools.human import Question
 from holdfast.tools.masks import masks
@@ -117,10 +117,10 @@ class DriverSteps:
         if step is None or step.status != "failed":
             self._record(ev.StepFailed(at=self.now_us(), path=path, failure=masks.failure(failure), critical=critical))
 
-    def skip(self, path: str, why: Skip) -> None:
+    def skip(self, path: str, why: Skip, planned: Planned = PLANNED) -> None:
         step = self.state.steps.get(path)
         if step is None or step.status not in ("skipped", "completed", "failed"):
-            self._record(ev.StepSkipped(at=self.now_us(), path=path, reason=why.reason, code=why.code))
+            self._record(skipped(self.now_us(), path, why, planned))
 
     def _record(self, event: ev.Event) -> None:
         """A program that is being let go of is cancelled in many places, and may take what was cut off for done: its
@@ -140,10 +140,10 @@ class DriverSteps:
             asked.append(asked_of(call, input_digest(call.tool.name, arguments), arguments))
         await settle_items(self._run, path, asked)
 
-    async def left_out(self, path: str, why: Skip) -> Outcome:
-        if path in self.state.steps and await settle_left_out(self._run, path):
+    async def left_out(self, path: str, why: Skip, planned: Planned = PLANNED) -> Outcome:
+        if path in self.state.steps and await settle_left_out(self._run, path, critical=planned.critical):
             return await outcome_of(self._run, self.state.steps[path])
-        self.skip(path, why)
+        self.skip(path, why, planned)
         return Outcome(status="skipped", reason=why.reason, skip_code=why.code)
 
     async def sleep(self, path: str, due_at: int, name: str = "", digest: str = "") -> Outcome:

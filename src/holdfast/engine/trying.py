@@ -43,7 +43,8 @@ async def attempt(work: Work, step: Step | None, arguments: bytes) -> None:
     if call.kind != "tool":  # the program's own code: it may wait for other steps, and must not keep them from running
         await _try(work, step, tool, fallback, arguments, None)
         return
-    guard, pressure = run.services.guards.of(tool, arguments), run.services.pressure
+    with_less = step is not None and step.reduced and not fallback
+    guard, pressure = run.services.guards.of(tool, arguments, with_less=with_less), run.services.pressure
     must_wait = tool.cost_micros is not None or (pressure.is_on and not pressure.lets_begin(run, call))
     if must_wait or guard.take_now(run.places) is not None:
         entered = await enter(work, step, tool, fallback, arguments)

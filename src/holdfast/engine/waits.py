@@ -100,7 +100,7 @@ async def approval(run: Driver, path: str, wanted: Approval, title: str, stakes:
     async def work() -> None:
         step = run.state.steps.get(path)
         if step is None or not step.request_id:
-            ask_alone(run, path, wanted, message, digest)
+            ask_alone(run, path, wanted, message, digest, stakes)
         step = run.state.steps[path]
         await answer(run, step)
         asked = run.state.requests[step.request_id]

@@ -14,6 +14,7 @@ from holdfast.core.budget import Spend, in_usd
 from holdfast.core.cards import card_of_failure, card_of_request
 from holdfast.core.errors import StoreCorrupted
 from holdfast.core.execution import Asked, Execution, Step, percent
+from holdfast.core.failed_steps import failures_by_name, failures_in_words
 from holdfast.core.resources import all_used
 from holdfast.engine.at_rest import is_held_from_start
 from holdfast.journal.blobs import fetch_blob, reference
@@ -150,7 +151,8 @@ def wire_head(head: Head, is_dead: Callable[[str], bool]) -> dict[str, object]:
         "ended_at": iso(head.ended_at),
         "steps_ended": head.ended,
         "steps_total": max(head.total, head.ended) if head.total else None,  # `on_failure` was not counted in advance
-        "error": head.error or None,
+        "error": (head.error or None) if head.status != "completed" else None,
+        "failures": (head.error or None) if head.status == "completed" else None,
         "failed_step": head.failed_path or None,
         "driven": bool(head.driver) and not is_dead(head.driver),
         "quarantined": head.quarantined or None,
@@ -174,6 +176,8 @@ def wire_state(head: Head, state: Execution, is_dead: Callable[[str], bool]) -> 
         "status": state.status,
         "inputs": plain(created.inputs),
         "percent": round(percent(state), 1),
+        "failures": state.failures or failures_in_words(state) or None,
+        "failed": list(failures_by_name(state)),
         "started_at": iso(state.started_at),
         "by": state.by or None,
         "why": state.why or None,
@@ -246,6 +250,8 @@ def wire_step(step: Step) -> dict[str, object]:
         "due_at": iso(step.due_at),
         "cached": step.cached,
         "fallback": step.fallback,
+        "reduced": step.reduced,
+        "refreshed": step.refreshed,
         "by": step.by or None,
         "diverged": step.diverged,
         "used": plain(step.used),
@@ -262,10 +268,15 @@ _KINDS: tuple[tuple[str, ev.StepKind], ...] = (
 def pending_steps(state: Execution) -> list[dict[str, object]]:
     """The steps that a plan names and that have not begun, as steps about which nothing else is known yet."""
     return [
-        {**wire_step(Step(path=path, tool=step.get("tool", ""), kind=_kind_of(step))), "effect": None}
+        {**wire_step(_planned(path, step)), "effect": None}
         for path, step in planned_steps(state).items()
         if path not in state.steps
     ]
+
+
+def _planned(path: str, step: dict[str, Any]) -> Step:
+    critical = bool(step.get("critical", not step.get("optional", False)))
+    return Step(path=path, tool=step.get("tool", ""), kind=_kind_of(step), critical=critical)
 
 
 def planned_steps(state: Execution) -> dict[str, dict[str, Any]]:

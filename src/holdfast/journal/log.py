@@ -176,7 +176,7 @@ def head_change(state: Execution, wake: bool = False) -> HeadChange:
         wake_at=0 if wake and state.status == "waiting" else wake_at(state),
         ended_at=state.ended_at,
         reasons=state.reasons,
-        error=state.failure.message if state.failure else "",
+        error=_went_wrong(state),
         failed_path=state.failed_path,
     )
 
@@ -304,6 +304,11 @@ def head_of(state: Execution, digest: bytes) -> Head:
     )
 
 
+def _went_wrong(state: Execution) -> str:
+    """Why it failed; or, of one that completed, what failed on the way."""
+    return state.failure.message if state.failure else state.failures
+
+
 def _told(state: Execution) -> dict[str, Any]:
     """What a head tells of its events."""
     created = state.facts()
@@ -319,7 +324,7 @@ def _told(state: Execution) -> dict[str, Any]:
         "parent_id": created.parent.id if created.parent else "",
         "status": state.status,
         "reasons": state.reasons,
-        "error": state.failure.message if state.failure else "",
+        "error": _went_wrong(state),
         "failed_path": state.failed_path,
         "ended_at": state.ended_at,
         "updated_at": state.last_at,

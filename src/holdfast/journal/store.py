@@ -43,7 +43,7 @@ class Head(msgspec.Struct, kw_only=True, gc=False):
     ended_at: Microseconds = 0
     wake_at: Microseconds | None = 0
     reasons: tuple[Reason, ...] = ()
-    error: str = ""
+    error: str = ""  # why it failed; of one that completed, what failed on the way
     failed_path: str = ""
     ended: int = 0
     total: int = 0

@@ -6,6 +6,7 @@ reader's business.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -27,8 +28,9 @@ _UNREACHED = (
 def lint(document: Any, plan: Plan, registry: Registry) -> list[Problem]:
     """Every finding with its place, in the order of the document."""
     found = [Problem(f"inputs.{name}", "nothing uses this input") for name in _unused(document, plan)]
+    texts = list(_expressions(document))
     for place, step in walk(plan):
-        said = _of_step(step, plan, registry)
+        said = [*_of_step(step, plan, registry), *_of_items(step, texts)]
         found += [Problem(f"{place}.{key}" if key else place, message) for key, message in said]
     return found
 
@@ -68,6 +70,17 @@ def _of_step(step: PlanStep, plan: Plan, registry: Registry) -> Iterator[tuple[s
         later = step.arguments.dynamic_keys
         known = {name: value for name, value in cast("dict[str, Any]", given).items() if name not in later}
         yield from ((f"with.{name}", message) for name, message in registry.suspect(step.tool, known))
+
+
+def _of_items(step: PlanStep, texts: list[str]) -> Iterator[tuple[str, str]]:
+    """A list with gaps, read by an expression that does not know of them."""
+    if step.for_each is None or step.critical:
+        return
+    output = re.compile(rf"\bsteps\.{step.id}\.output\b")
+    if any(output.search(text) and "null" not in text for text in texts):
+        name = f"steps.{step.id}.output"
+        said = f"an item that fails is null in {name}; leave those out where it is read: {name}.filter(o, o != null)"
+        yield "for_each", said
 
 
 def _of_tool(step: PlanStep, tool: Tool[..., Any]) -> Iterator[tuple[str, str]]:

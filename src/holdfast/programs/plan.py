@@ -19,7 +19,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.plan import Plan, PlanStep
 from holdfast.core.skips import TOO_LATE
 from holdfast.engine.program import Steps
-from holdfast.programs.plan_walk import Level, MakeChild, Values, Walker
+from holdfast.programs.plan_walk import Level, MakeChild, Values, Walker, planned
 from holdfast.tools.registry import Registry
 from holdfast.tools.values import encode
 
@@ -98,7 +98,7 @@ class PlanProgram:
         self._take_extensions(steps, main)
         for step in main.plan_now(self._plan).steps:
             if step.id not in known:
-                steps.skip(step.id, TOO_LATE)
+                steps.skip(step.id, TOO_LATE, planned(step))
 
     def _output(self, main: Level, values: Values) -> bytes:
         if self._plan.output is not None:

@@ -16,16 +16,17 @@ from urllib.parse import quote
 
 import msgspec
 
+from holdfast.core import events as ev
 from holdfast.core import skips
 from holdfast.core.durations import parse_duration, parse_moment
-from holdfast.core.errors import Misconfigured, NotFound, ToolError, UsageError
+from holdfast.core.errors import Misconfigured, NotFound, ToolError, Trouble, UsageError
 from holdfast.core.expressions import as_text
 from holdfast.core.failure import Failure, describe
 from holdfast.core.plan import ForEach, Plan, PlanStep
 from holdfast.core.policy import FOR_EACH_ITEMS_MAX, Approval
 from holdfast.core.schedule import Schedule
 from holdfast.core.secrets import marked
-from holdfast.engine.program import ChildTask, FallbackTool, Outcome, Stakes, StepCall, Steps
+from holdfast.engine.program import ChildTask, FallbackTool, Outcome, Planned, Stakes, StepCall, Steps
 from holdfast.engine.step import input_digest
 from holdfast.tools.options import Options
 from holdfast.tools.registry import Registry
@@ -54,7 +55,7 @@ class Walker:
             is_open = recorded is None or recorded.kept
             if is_open and step.when is not None and not step.when.holds(values):
                 if recorded is None or recorded.status != "in_doubt":
-                    return await self.steps.left_out(path, skips.condition_false(step.when.text))
+                    return await self.steps.left_out(path, skips.condition_false(step.when.text), planned(step))
                 return await self.do(step, path, values, stakes)
             if recorded is not None and recorded.status == "skipped":
                 return self._skipped(path)
@@ -89,7 +90,7 @@ class Walker:
             case "tool":
                 return await self._tool(step, path, values, stakes)
             case "plan":
-                return await self._milestone(step, path, values)
+                return await self._milestone(step, path, values, stakes)
             case "wait":
                 return await self._wait(step, path, values, stakes)
             case "approval":
@@ -105,8 +106,10 @@ class Walker:
         except NotFound as error:
             if not step.optional:
                 raise
-            self.steps.skip(path, skips.tool_missing(error))
-            return self._skipped(path)
+            return self._left_out(step, path, skips.tool_missing(error))
+        recorded = self.steps.state.steps.get(path)
+        if step.optional and recorded is None and not step.fallbacks and (lacking := self._lacking(step)):
+            return self._left_out(step, path, skips.needs_unmet(lacking))
         return await self.steps.perform(self.call_of(step, path, values, stakes))
 
     def call_of(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> StepCall:
@@ -130,19 +133,29 @@ class Walker:
             secrets=secrets,
         )
 
+    def _lacking(self, step: PlanStep) -> list[Trouble]:
+        """What an optional step's tool needs and this machine does not have; it does without."""
+        return [] if self.registry.fallbacks_of(step.tool) else self.registry.missing(step.tool)
+
+    def _left_out(self, step: PlanStep, path: str, why: skips.Skip) -> Outcome:
+        self.steps.skip(path, why, planned(step, is_item=True))
+        return self._skipped(path)
+
     def _tool_or_gap(self, name: str) -> Tool[..., Any]:
         """A fallback that is not there keeps its place in the list, since the journal counts by place."""
         return self.registry.get(name) if name in self.registry.names() else _Gap(name)
 
-    async def _milestone(self, step: PlanStep, path: str, values: Values) -> Outcome:
+    async def _milestone(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
         await self.steps.settle_container(path, "plan")
         self.steps.open(path, "plan", total=len(step.steps), title=_title(step, values))
         inner = values.new_child()
-        level = Level(self, f"{path}/", step.steps, inner)
-        failure = await level.run()
-        if failure is not None:
-            self.steps.fail(path, failure[1], critical=step.critical)
-            return Outcome(status="failed", failure=failure[1])
+        level = Level(self, f"{path}/", step.steps, inner, is_optional=stakes.may_fail)
+        found = await level.run()
+        if found is not None:
+            inside = found[1]
+            failure = msgspec.structs.replace(inside, affects=(*inside.affects, *stakes.skipped()))
+            self.steps.fail(path, failure, critical=step.critical)
+            return Outcome(status="failed", failure=failure)
         output = encode(step.output.render(inner), path) if step.output is not None else level.last_output()
         self.steps.close(path, output)
         return Outcome(status="completed", output=output)
@@ -255,7 +268,7 @@ class _Items:
         async def work() -> None:
             for index in waiting:
                 if self._is_left_out(index):
-                    self._walker.steps.skip(self._path_of(index), skips.ITEM_FAILED)
+                    self._walker.steps.skip(self._path_of(index), skips.ITEM_FAILED, planned(self._step, is_item=True))
                 else:
                     await self._one(index)
 
@@ -299,7 +312,7 @@ class _Items:
         try:
             outcome = await self._walker.do(self._step, path, values, self._stakes)
         except (ToolError, UsageError) as error:
-            failure = describe(error)
+            failure = self._stakes.described(describe(error))
             self._walker.steps.fail(path, failure, critical=self._step.critical)
             outcome = Outcome(status="failed", failure=failure)
         if outcome.status == "completed":
@@ -312,9 +325,12 @@ class _Items:
 class Level:
     """One list of steps and how far it is."""
 
-    def __init__(self, walker: Walker, prefix: str, steps: tuple[PlanStep, ...], values: Values) -> None:
+    def __init__(
+        self, walker: Walker, prefix: str, steps: tuple[PlanStep, ...], values: Values, *, is_optional: bool = False
+    ) -> None:
         self._walker = walker
         self._prefix = prefix
+        self._is_optional = is_optional
         self._values = values
         self._listed = list(steps)
         self._schedule = Schedule(steps)
@@ -376,7 +392,11 @@ class Level:
         async def take() -> None:
             path = self._prefix + step.id
             try:
-                stakes = Stakes(critical=step.critical, affects=lambda: self._affected_by(step))
+                stakes = Stakes(
+                    critical=step.critical,
+                    affects=lambda: self._affected_by(step),
+                    is_within_optional=self._is_optional,
+                )
                 outcome = await self._walker.take(step, path, self._values, stakes)
                 self._ended.append((step, outcome))
             except BaseException as error:
@@ -393,7 +413,8 @@ class Level:
         while self._ended:
             step, outcome = self._ended.popleft()
             self._remember(step, outcome)
-            self._schedule.settle(step.id, "unavailable" if outcome.skip_code == "tool_missing" else outcome.status)
+            is_unavailable = outcome.skip_code in skips.UNAVAILABLE
+            self._schedule.settle(step.id, "unavailable" if is_unavailable else outcome.status)
             if outcome.status == "failed" and step.critical:
                 self._failure = self._failure or (self._prefix + step.id, cast(Failure, outcome.failure))
         self._abandon_rest()
@@ -416,7 +437,7 @@ class Level:
 
     def _leave_out(self, skipped: list[tuple[PlanStep, skips.Skip]]) -> None:
         for step, why in skipped:
-            self._walker.steps.skip(self._prefix + step.id, why)
+            self._walker.steps.skip(self._prefix + step.id, why, planned(step))
             self._remember(step, Outcome(status="skipped", reason=why.reason, skip_code=why.code))
 
     def _remember(self, step: PlanStep, outcome: Outcome) -> None:
@@ -442,6 +463,12 @@ class _Gap(Tool[..., Any]):
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise Misconfigured(f"the tool {self.name} is not here")
+
+
+def planned(step: PlanStep, *, is_item: bool = False) -> Planned:
+    """What a step that is left out would have been."""
+    kind: ev.StepKind = "for_each" if step.for_each is not None and not is_item else step.kind
+    return Planned(step.tool or kind, kind, step.critical)
 
 
 def _title(step: PlanStep, values: Values) -> str:

@@ -23,6 +23,7 @@ from holdfast.core.policy import (
     HEALTH_EVERY_S,
     INTERRUPT_GRACE_S,
     OCCASIONS,
+    OPTIONAL_WAIT_S,
     PASSIVATE_AFTER_S,
     RESTS,
     STEPS_AT_ONCE,
@@ -63,6 +64,7 @@ KEYS: dict[str, Kind] = {
     "limits.execution_steps": "whole",
     "limits.breaker_failures": "whole",
     "limits.breaker_rest_s": "seconds",
+    "limits.optional_wait_s": "seconds",
     "limits.health_every_s": "seconds",
     "retention.older_than": "duration",
     "retention.status": "ends",
@@ -125,6 +127,7 @@ class LimitSettings:
     execution_steps: int = STEPS_AT_ONCE
     breaker_failures: int = BREAKER_FAILURES
     breaker_rest_s: float = BREAKER_REST_S
+    optional_wait_s: float = OPTIONAL_WAIT_S
     health_every_s: float = HEALTH_EVERY_S
 
 

@@ -32,7 +32,7 @@ from holdfast.tools.processes import Exit, Process, ProcessLost, spawn
 from holdfast.tools.shell_failure import TOOL, beyond_limit, last_lines, memory_hint, over_text, signal_name
 from holdfast.tools.tool import Tool
 
-KILL_GRACE_S = 0.5  # for an `async def` to tidy up; less than the engine waits for a tool that it has cancelled
+KILL_GRACE_S = 0.5  # for an `async def` to tidy up, unless the engine says how long an interrupted one may take
 FAREWELL_S = 1.0  # for a process that has answered to end by itself
 START_S_MAX = 60.0  # to load a tool's module, which may import much on a machine that is busy: no time of the tool's
 INTERPRETERS_MAX = 64  # at once, as many as threads: each has some 30 MB before its tool has done anything
@@ -84,7 +84,7 @@ async def _run(tool: Tool[..., Any], call: Call, talk: _Talk) -> Any:
             if talk.said is None:  # or else it has answered, and only its end was waited for
                 if not talk.has_begun:
                     talking.cancel()  # at once: from here on it must not begin any more
-                await process.kill(KILL_GRACE_S)
+                await process.kill_for(call, KILL_GRACE_S)
                 raise
         process.send_signal(signal.SIGKILL)  # it has answered, or closed its line and never will
         end = cast("Exit", await ending)

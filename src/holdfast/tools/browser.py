@@ -38,6 +38,7 @@ from holdfast.tools.browser_pages import (
 )
 from holdfast.tools.browser_visits import Bounds, Visit, Visits
 from holdfast.tools.call import Call
+from holdfast.tools.halved import halved
 from holdfast.tools.tool import Tool, tool
 
 if TYPE_CHECKING:
@@ -124,15 +125,15 @@ class Browser(Adapter):
         self.visits = Visits(lambda: Chromium(config.executable, memory, reach), bounds)
 
     def tools(self) -> Sequence[Tool[..., Any]]:
-        def read(name: str, method: Any, judge: Any = self._judge) -> Tool[..., Any]:
-            return tool(name=f"browser.{name}", effect="read", judge=judge)(method)
+        def read(name: str, method: Any, judge: Any = self._judge, **said: Any) -> Tool[..., Any]:
+            return tool(name=f"browser.{name}", effect="read", judge=judge, **said)(method)
 
         return (
             read("open", self.open_page),
             tool(name="browser.click", effect="once", judge=self._judge)(self.click),
             tool(name="browser.type", effect="once", judge=self._judge)(self.type_text),
             read("wait", self.wait, self._judge_wait),
-            read("extract", self.extract),
+            read("extract", self.extract, reduce=halved("max_chars", TEXT_CHARS_MAX)),
             read("screenshot", self.screenshot, self._judge_picture),
             read("close", self.close_page),
         )

@@ -62,8 +62,8 @@ class Call:
 
     __slots__ = (
         "_host", "_in_line", "_loop", "apart", "attempt", "book", "door", "execution_id", "folder", "gate",
-        "interpreters", "key", "may_be_cached", "notes", "path", "resources", "secrets", "signs", "spent_micros",
-        "started_as", "together", "turn", "used", "warning",
+        "interpreters", "key", "kill_grace_s", "may_be_cached", "notes", "path", "resources", "secrets", "signs",
+        "spent_micros", "started_as", "together", "turn", "used", "warning",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
@@ -94,6 +94,7 @@ class Call:
         self.turn: Turn | None = None  # that was taken for it before it began
         self.may_be_cached = True  # a tool says no to an answer that will not stay true as long as its others
         self.signs = 0  # of life it has given: words, progress, notes
+        self.kill_grace_s: float | None = None  # set when it is cut: how long its processes may take to tidy up
         self.gate: Callable[[], bool] | None = None  # asked before the tool is called, and after it waited
         self.door: Gate | None = None  # waited at right before the tool is called, whatever it waited for before
         self.interpreters: Gate | None = None  # how many there may be at once, for a call in a process of its own

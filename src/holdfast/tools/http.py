@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from holdfast.core.errors import (
     Misconfigured,
     NotPermitted,
     RateLimited,
+    ResourceShort,
     SettingsInvalid,
     ToolError,
     Transient,
@@ -35,8 +37,9 @@ from holdfast.core.suggest import quoted
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.addresses import Reach, check_url
 from holdfast.tools.call import Call, HeldBack
+from holdfast.tools.halved import halved
 from holdfast.tools.http_body import TooLarge, read_body, text_of
-from holdfast.tools.http_client import REDIRECTS_MAX, WITHOUT_EFFECT, HttpClient, Trip
+from holdfast.tools.http_client import REDIRECTS_MAX, WITHOUT_EFFECT, HttpClient, Trip, system_error
 from holdfast.tools.masks import masks
 from holdfast.tools.pace import Turns, parse_rate
 from holdfast.tools.tool import Tool, tool
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 CONNECTIONS_PER_HOST = 8
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # it is this machine that has too little
 SAID_CHARS_SHOWN = 300  # of what a server says about an error: enough for its reason
 _METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}")  # a token, which is all that HTTP asks of it
 Size = Annotated[int, msgspec.Meta(ge=1, le=VALUE_BYTES_MAX)]  # no value of a step can be larger
@@ -86,10 +90,11 @@ class Http(Adapter):
         self._client = HttpClient(reach, max(1, config.connections_per_host), rate)
 
     def tools(self) -> Sequence[Tool[..., Any]]:
+        less = halved("max_bytes", self.config.max_bytes)
         apart = Breaker(by=_host_of)  # one host that is down is no reason not to ask another
         tools = (
-            tool(name="http.get", effect="read", breaker=apart, judge=_judge)(self.get),
-            tool(name="http.request", effect="once", breaker=apart, judge=_judge)(self.request),
+            tool(name="http.get", effect="read", breaker=apart, judge=_judge, reduce=less)(self.get),
+            tool(name="http.request", effect="once", breaker=apart, judge=_judge, reduce=less)(self.request),
         )
         for each in tools:
             each.turns = self._turns
@@ -242,6 +247,8 @@ def _explained(error: Exception, url: str, trip: Trip) -> Exception:
             return ToolError(f"{url} redirected more than {REDIRECTS_MAX} times; check the address")
         case httpx.ConnectError() if "CERTIFICATE_VERIFY_FAILED" in str(error) or "SSL" in str(error):
             return Misconfigured(f"{url} cannot be trusted: {error}; check the address and its certificate")
+        case httpx.ConnectError() if system_error(error) in _SHORT:
+            return ResourceShort(f"{url} could not be reached: {_said(error)}", without_effect=True)
         case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.PoolTimeout():
             return Transient(f"{url} could not be reached: {_said(error)}", without_effect=True)
         case httpx.RequestError():

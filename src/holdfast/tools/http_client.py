@@ -207,12 +207,18 @@ def _guarded_transport(reach: Reach) -> httpx.AsyncHTTPTransport:
 
 def _reason(error: BaseException) -> str:
     """What the system said, which lies below what libraries make of it."""
+    number = system_error(error)
+    return os.strerror(number) if number else str(error)
+
+
+def system_error(error: BaseException) -> int:
+    """Its number, which lies below what libraries make of it; 0 if there is none."""
     below: BaseException | None = error
     while below is not None:
         if isinstance(below, OSError) and below.errno:
-            return os.strerror(below.errno)
+            return below.errno
         below = below.__cause__ or below.__context__
-    return str(error)
+    return 0
 
 
 async def check_connection(host: str, port: int, reach: Reach | None = None) -> None:

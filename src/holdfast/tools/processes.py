@@ -119,6 +119,24 @@ class Process:
         self.send_signal(signal.SIGKILL)
         await asyncio.wait([self._exited])
 
+    async def kill_for(self, call: Call, otherwise_s: float) -> None:
+        """The same, after its call was cut, which then raises its own cancellation.
+
+        With the grace that the engine gives the call. The engine often says so twice, and the second time must not take
+        the grace away; it waits no longer than that itself. Without an engine, who cancels twice does not wait.
+        """
+        if call.kill_grace_s is None:
+            await self.kill(otherwise_s)
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + call.kill_grace_s
+        self.send_signal(signal.SIGTERM)
+        while not self._exited.done() and (left_s := until - loop.time()) > 0:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([self._exited], timeout=left_s)
+        self.send_signal(signal.SIGKILL)
+        await asyncio.wait([self._exited])
+
     def send_signal(self, number: int) -> None:
         """To the whole tree; nothing happens if it has ended."""
         if not self._exited.done():

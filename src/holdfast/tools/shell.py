@@ -28,7 +28,7 @@ from holdfast.tools.shell_failure import failure_of, over_text
 from holdfast.tools.tool import Tool, tool
 from holdfast.tools.wording import Mistake
 
-KILL_GRACE_S = 0.5  # between SIGTERM and SIGKILL; less than the engine waits for a tool that it has cancelled
+KILL_GRACE_S = 0.5  # between SIGTERM and SIGKILL, unless the engine says how long an interrupted command may take
 FREE_BYTES_MIN = 16 * 1024 * 1024  # on the disk of its folder, or a command does not begin
 
 # What most programs need to find others, their files and their language. Anything else may be a secret.
@@ -86,13 +86,16 @@ class Commands:
             stdin=None if stdin is None else stdin.encode(errors="surrogateescape"),
         )
         output = Output(call, process, limits.output_bytes or 0, encoding)
+        reading = asyncio.ensure_future(output.read_all())  # goes on while the command tidies up
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody need be waiting
         try:
-            end = await output.read_all()
+            end = await asyncio.shield(reading)
         except asyncio.CancelledError:
-            await process.kill(KILL_GRACE_S)  # cancelled again meanwhile, `close` kills at once
+            await process.kill_for(call, KILL_GRACE_S)  # cut off from this, `close` kills at once
             raise
         finally:
             process.close()
+            reading.cancel()
             call.use(Usage(output_bytes=output.bytes_seen))
         _notice_lost_room(call, folder, free_before, end, limits)
         failure = failure_of(argv, end, limits, call.together, output.stdout.text(), output.stderr.text())

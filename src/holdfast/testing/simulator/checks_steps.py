@@ -189,6 +189,15 @@ def a_replay_sees_what_was_recorded(case: Case) -> Iterator[str]:
                     yield f"{story.id} {line.path}: the program was given {line.output!r}, and nothing was recorded"
 
 
+def an_end_tells_whether_steps_failed(case: Case) -> Iterator[str]:
+    """An execution that completes without steps that failed says so, and no other does."""
+    for story in case.told.stories.values():
+        for fact, end in story.events(ev.TaskCompleted):
+            failed = [event.path for _, event in story.events(ev.StepFailed)]
+            if bool(failed) != bool(end.failures):
+                yield f"{story.id}: event {fact.seq} says {end.failures!r}, and these failed: {failed}"
+
+
 CHECKS: tuple[Check, ...] = (
     a_completed_step_never_runs_again,
     a_step_has_one_outcome,
@@ -201,4 +210,5 @@ CHECKS: tuple[Check, ...] = (
     a_replay_sees_what_was_recorded,
     a_race_has_one_winner,
     changed_code_runs_one_version,
+    an_end_tells_whether_steps_failed,
 )

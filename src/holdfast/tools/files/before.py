@@ -3,7 +3,7 @@
 One folder per execution below `before/` in the data folder: an append-only index (a line per change, and a line for
 what became of it) and one file per image, named by its SHA-256. So forgetting an execution is removing a folder, and
 pruning it is removing its images while the index still says that they existed. Refuses to let a change happen whose
-image has no room; the oldest executions make room first.
+image has no room; the oldest executions make room first. A deleted file becomes its own image if the disk is full.
 """
 
 from __future__ import annotations
@@ -88,6 +88,10 @@ class Pruned(msgspec.Struct, frozen=True, tag_field="is", tag="pruned"):
 _lines = msgspec.json.Decoder(Change | Settled | Pruned)
 
 
+class DiskFull(ResourceShort):
+    """The disk has less room than is to be written, and left over."""
+
+
 class Before:
     """The store of one engine. With `folder` None it keeps nothing, and nothing can be undone."""
 
@@ -124,6 +128,13 @@ class Before:
             raise
         fsync_path(folder)
         return digest
+
+    def image_of_deleted(self, execution_id: str, found: os.stat_result, digest: str) -> Path | None:
+        """Where a file goes itself when it is deleted and there is no room for a copy; None if it cannot."""
+        if self._folder is None or not digest or found.st_nlink != 1:
+            return None  # what has another name goes on changing
+        folder = self._folder_of(execution_id)
+        return folder / digest if folder.stat().st_dev == found.st_dev else None
 
     def _finish(self, temporary: Path, digest: str) -> None:
         with self._room:
@@ -288,7 +299,7 @@ def check_space(folder: int | Path, size: int, path: str, kept: int) -> None:
     room = os.statvfs(folder)
     free = room.f_bavail * room.f_frsize
     if free < size + kept:
-        raise ResourceShort(
+        raise DiskFull(
             f"{path}: {size:,} bytes are to be written and {free:,} are free, of which {kept:,} are kept "
             "free; free some space, or lower tools.files.free_bytes_min",
             without_effect=True,

@@ -11,7 +11,9 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta
@@ -19,12 +21,21 @@ from msgspec import Meta
 from holdfast.core.errors import InvalidCall, Misconfigured
 from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, Verdict
 from holdfast.tools.files import disk
-from holdfast.tools.files.before import ANY_FOLDER, Before, Change, State, digest_of, new_change
+from holdfast.tools.files.before import (
+    ABSENT,
+    ANY_FOLDER,
+    Before,
+    Change,
+    DiskFull,
+    State,
+    digest_of,
+    new_change,
+)
 from holdfast.tools.files.content import encoded, named, read_bytes, read_text
 from holdfast.tools.files.grounds import Grounds, checked_path
 from holdfast.tools.files.shared import check_replacing, check_taking
 from holdfast.tools.files.spot import Spot
-from holdfast.tools.files.trouble import NotSynced, explained
+from holdfast.tools.files.trouble import FULL, NotSynced, explained
 
 Count = Annotated[int, Meta(ge=1)]
 
@@ -147,19 +158,53 @@ class Changer:
     def delete(self, path: str, call: Call) -> Deleted:
         """Delete a file, a link or an empty folder."""
         with explained(named(call, path)), self._spot(call, path, follow=False) as spot:
-            before, found = self._found(spot, self._keeping(call, spot))
+            before, found, image = self._kept_or_movable(call, spot)
             check_taking(spot, found, self._bytes_max)
             if stat.S_ISDIR(found.st_mode):
                 before = State(ANY_FOLDER, before.mode)
-            disk.check_may_change(spot, None, 0, self._before.free_bytes_min)
+            disk.check_may_change(spot, None, 0, 0)  # it makes room, and is what a full disk needs
             output: Deleted = {"path": spot.path}
             change = new_change(call, "files.delete", spot.path, before, State(), output=output)
-            self._change(call, change, lambda: disk.remove(spot, found))
+            if self._is_recorded(call, change):
+                remove = partial(disk.remove_into, image=image) if image is not None else disk.remove
+                self._act(call, change, lambda: remove(spot, found))
+            else:
+                disk.remove(spot, found)
         return output
+
+    def _kept_or_movable(self, call: Call, spot: Spot) -> tuple[State, os.stat_result, Path | None]:
+        """With its image kept or, on a full disk, with the place where the file goes as its own image."""
+        try:
+            return *self._found(spot, self._keeping(call, spot)), None
+        except (DiskFull, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in FULL:
+                raise
+            before, found = self._found(spot)
+            try:
+                image = self._before.image_of_deleted(call.execution_id, found, before.digest)
+            except OSError:
+                return before, found, None  # not even for a folder is there room, nor for a record
+            if image is None:
+                raise
+            return before, found, image
+
+    def _is_recorded(self, call: Call, change: Change) -> bool:
+        """Whether there is room for the record of a deletion; without one it is made for good."""
+        try:
+            self._before.record(call.execution_id, change)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            call.hear("warning", f"{change.path} is deleted for good: the disk has no room to keep what undoes it\n")
+            return False
+        return True
 
     def _change(self, call: Call, change: Change, act: Callable[[], None]) -> None:
         """The change is on record before it is made, and struck out if it was not made after all."""
         self._before.record(call.execution_id, change)
+        self._act(call, change, act)
+
+    def _act(self, call: Call, change: Change, act: Callable[[], None]) -> None:
         try:
             act()
         except NotSynced:
@@ -199,6 +244,14 @@ class Changer:
             return DidNotHappen()
         happened = change.after.is_at(here) and (not change.to or change.before.is_at(there))
         return Happened(change.output) if happened else Unknown()
+
+    def deleted(self, call: Call, arguments: dict[str, Any]) -> Verdict:
+        """The same of a deletion, which goes without a record when the disk is full."""
+        verdict = self.happened(call, arguments)
+        if not isinstance(verdict, DidNotHappen) or self._before.changes(call.execution_id, call.key):
+            return verdict
+        with explained(named(call, arguments["path"])):
+            return verdict if self._mark(call, arguments["path"]) != ABSENT else Unknown()
 
     def _mark(self, call: Call, path: str) -> str:
         with self._spot(call, path, follow=False) as spot:

@@ -13,9 +13,11 @@ import stat
 import sys
 from collections.abc import Callable
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import NotPermitted
+from holdfast.journal.fsync import fsync_path
 from holdfast.tools.files.attributes import attributes_of, give
 from holdfast.tools.files.before import ABSENT, PIECE_BYTES, State, check_space, digest_of
 from holdfast.tools.files.grounds import identity
@@ -23,6 +25,7 @@ from holdfast.tools.files.spot import Spot
 from holdfast.tools.files.trouble import NotSynced
 
 _RENAME_NOREPLACE = 1
+IMAGE_MODE = 0o600  # its own is on record
 NEW_FILE_MODE = 0o666  # less the umask, as everybody's new files
 
 Keep = Callable[[int], str]
@@ -131,6 +134,15 @@ def remove(spot: Spot, expected: os.stat_result) -> None:
     else:
         os.unlink(spot.name, dir_fd=spot.folder)
     sync(spot)
+
+
+def remove_into(spot: Spot, expected: os.stat_result, image: Path) -> None:
+    """Remove a file by making it its own image, which needs no room."""
+    _check_unchanged(spot, expected)
+    os.rename(spot.name, image, src_dir_fd=spot.folder)
+    os.chmod(image, IMAGE_MODE)
+    sync(spot)
+    fsync_path(image.parent)
 
 
 def put_back(spot: Spot, state: State, image: int | None, expected: os.stat_result | None, key: str) -> None:

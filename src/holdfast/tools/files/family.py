@@ -29,6 +29,7 @@ from holdfast.tools.files.rollback import Rollback
 from holdfast.tools.files.spot import DEPTH_MAX, Spot
 from holdfast.tools.files.tree import Tree
 from holdfast.tools.files.trouble import explained
+from holdfast.tools.halved import halved
 from holdfast.tools.tool import Tool, tool
 
 READ_BYTES_MAX = 1024 * 1024
@@ -84,14 +85,15 @@ class Files(Adapter):
             "effect": "once", "in_doubt": "verify", "verify": changer.happened, "undo": undo, "breaker": False,
             "judge": self._judge,
         }  # fmt: skip
+        deleting: dict[str, Any] = {**once, "verify": changer.deleted}
         return (
-            tool(name="files.read", **read)(self.read),
+            tool(name="files.read", reduce=halved("max_bytes", READ_BYTES_MAX), **read)(self.read),
             tool(name="files.write", effect="idempotent", undo=undo, breaker=False, judge=self._judge)(changer.write),
             tool(name="files.edit", **once)(changer.edit),
             tool(name="files.move", **once)(changer.move),
-            tool(name="files.delete", **once)(changer.delete),
-            tool(name="files.list", **read)(self.list_),
-            tool(name="files.search", **read)(self.search),
+            tool(name="files.delete", **deleting)(changer.delete),
+            tool(name="files.list", reduce=halved("max_entries", ENTRIES_MAX), **read)(self.list_),
+            tool(name="files.search", reduce=halved("max_matches", MATCHES_MAX), **read)(self.search),
         )
 
     def grounds(self, call: Call) -> Grounds:

@@ -12,13 +12,15 @@ from collections.abc import Generator
 
 from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, ResourceShort, ToolError, Transient
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 # The first row that names the error counts; one that no row names is tried again as transient.
 TABLE: tuple[tuple[frozenset[int], type[ToolError], str], ...] = (
     (frozenset({errno.ENOENT, errno.ENOTDIR}), Misconfigured, "no file at {path}; correct the path"),
     (frozenset({errno.EISDIR}), InvalidCall, "{path} is a folder; give the path of a file"),
     (frozenset({errno.EACCES, errno.EPERM}), NotPermitted, "{path}: permission denied; check who may use it"),
     (frozenset({errno.EROFS}), NotPermitted, "{path}: the file system is read-only; choose another folder"),
-    (frozenset({errno.ENOSPC, errno.EDQUOT}), ResourceShort, "{path}: the disk is full; free some space"),
+    (FULL, ResourceShort, "{path}: the disk is full; free some space"),
     (frozenset({errno.ENOMEM}), ResourceShort, "{path}: the system is short of memory"),
     (
         frozenset({errno.EMFILE, errno.ENFILE}),
