@@ -13,7 +13,7 @@ import binascii
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -37,6 +37,7 @@ from holdfast.tools.addresses import Reach, check_url
 from holdfast.tools.call import Call, HeldBack
 from holdfast.tools.http_body import TooLarge, read_body, text_of
 from holdfast.tools.http_client import REDIRECTS_MAX, WITHOUT_EFFECT, HttpClient, Trip
+from holdfast.tools.json_text import JsonInvalid, read_json
 from holdfast.tools.masks import masks
 from holdfast.tools.pace import Turns, parse_rate
 from holdfast.tools.tool import Tool, tool
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     import httpx
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
+JSON_BYTES_MAX = 16 * 1024 * 1024  # of a body that is kept as JSON beside its text
 CONNECTIONS_PER_HOST = 8
 SAID_CHARS_SHOWN = 300  # of what a server says about an error: enough for its reason
 _METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}")  # a token, which is all that HTTP asks of it
@@ -61,12 +63,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Response(TypedDict):
-    """`text` is empty where the body is no text, and `base64` holds it."""
+    """`text` is empty where the body is no text, and `base64` holds it. `json` is null where the answer is not JSON."""
 
     status: int
     url: str
     headers: dict[str, str]
     text: str
+    json: NotRequired[Any]  # always there, but a person who writes down an answer may leave it out
     base64: str | None
 
 
@@ -148,11 +151,13 @@ class Http(Adapter):
         except Exception as error:
             raise explained(error, url, trip) from error
         is_text = _is_text(response, body)
+        text = text_of(response, body) if is_text else ""
         return {
             "status": response.status_code,
             "url": str(response.url),
             "headers": dict(response.headers),
-            "text": text_of(response, body) if is_text else "",
+            "text": text,
+            "json": _json_of(response, text),
             "base64": None if is_text else base64.b64encode(body).decode(),
         }
 
@@ -205,6 +210,16 @@ def _is_text(response: httpx.Response, body: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return b"\0" not in body
+
+
+def _json_of(response: httpx.Response, text: str) -> Any:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not kind.endswith(("/json", "+json")) or len(text) > JSON_BYTES_MAX:
+        return None
+    try:
+        return read_json(text.removeprefix("\ufeff"))
+    except JsonInvalid:
+        return None
 
 
 # ---- what went wrong -------------------------------------------------------------------------------------------------
