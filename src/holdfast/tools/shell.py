@@ -65,7 +65,7 @@ class Commands:
         self._passes = re.compile("|".join(map(fnmatch.translate, config.env)) or "(?!)").match
         self._free_bytes_min = config.free_bytes_min
 
-    async def run(  # noqa: PLR0913, PLR0917 -- one parameter per thing a command may be told
+    async def run(  # noqa: PLR0917 -- one parameter per thing a command may be told
         self,
         command: str | list[str],
         call: Call,
