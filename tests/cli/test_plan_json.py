@@ -22,8 +22,8 @@ PAGES = {
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        kind, body = PAGES[self.path]
-        self.send_response(200)
+        kind, body = PAGES.get(self.path, ("text/plain", b"nothing here"))
+        self.send_response(200 if self.path in PAGES else 404)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -64,6 +64,15 @@ steps:
 output: ${{{{ steps.ask.output.json.title }}}}
 """
     assert run(shop, plan) == "no tide"
+
+
+def test_status_of_a_refused_request_is_known_to_later_steps(shop: Workshop, api: str) -> None:
+    plan = f"""\
+steps:
+  - {{id: ask, tool: http.get, with: {{url: "{api}/gone"}}, critical: false}}
+output: ["${{{{ steps.ask.failure.status }}}}", "${{{{ steps.ask.failure.category }}}}"]
+"""
+    assert run(shop, plan) == [404, "tool"]
 
 
 @pytest.mark.parametrize("page", ["broken", "plain", "huge", "deep"])

@@ -55,6 +55,7 @@ class Step:
         self.output = Ref(f"steps.{step_id}.output")
         self.status = Ref(f"steps.{step_id}.status")
         self.error = Ref(f"steps.{step_id}.error")
+        self.failure = Ref(f"steps.{step_id}.failure")
 
 
 class StepOptions(TypedDict, total=False):

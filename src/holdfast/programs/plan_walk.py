@@ -412,10 +412,23 @@ class Level:
         return tuple(self._prefix + other for other in self._schedule.affected_by(step.id))
 
 
+_NO_FAILURE = {"category": "", "message": "", "status": 0}
+
+
 def _seen(outcome: Outcome) -> dict[str, Any]:
-    """A step as expressions see it."""
-    error = outcome.failure.message if outcome.failure is not None else None
-    return {"output": outcome.value(), "status": outcome.status, "error": error}
+    """A step as expressions see it. `failure` can be asked of every step, so that no condition needs another one."""
+    failure = outcome.failure
+    error = failure.message if failure is not None else None
+    return {
+        "output": outcome.value(),
+        "status": outcome.status,
+        "error": error,
+        "failure": _NO_FAILURE if failure is None else failure_seen(failure),
+    }
+
+
+def failure_seen(failure: Failure) -> dict[str, Any]:
+    return {"category": failure.category, "message": failure.message, "status": failure.status}
 
 
 class _Gap(Tool[..., Any]):

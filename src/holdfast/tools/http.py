@@ -282,14 +282,14 @@ def raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
     # Whoever says 503 may have begun: only of a question that has no effect is it as good as "come back later".
     is_harmless = response.request.method in WITHOUT_EFFECT
     if status == 429 or (status == 503 and is_harmless and retry_after_s is not None):
-        raise RateLimited(said, retry_after_s=retry_after_s)
+        raise RateLimited(said, retry_after_s=retry_after_s, status=status)
     if status in (401, 403, 407):
-        raise NotPermitted(f"{said}{detail}; check the credentials in headers")
+        raise NotPermitted(f"{said}{detail}; check the credentials in headers", status=status)
     if status in (408, 425):
-        raise Transient(said + detail, without_effect=True)
+        raise Transient(said + detail, without_effect=True, status=status)
     if status >= 500 and status not in (501, 505):
-        raise Transient(said + detail, retry_after_s=retry_after_s)
-    raise ToolError(said + detail, without_effect=True)
+        raise Transient(said + detail, retry_after_s=retry_after_s, status=status)
+    raise ToolError(said + detail, without_effect=True, status=status)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
