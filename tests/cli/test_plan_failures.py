@@ -38,5 +38,41 @@ def test_steps_are_chosen_by_category_and_status_of_a_failure(shop: Workshop) ->
 def test_ending_steps_see_the_status_of_what_failed(shop: Workshop) -> None:
     shop.write("catch.yaml", CATCH)
     told = shop.run("run", "catch.yaml", "--json", code=1).lines
-    completed = next(line for line in told if line["type"] == "step:completed" and line["path"] == "tell")
+    completed = next(line for line in told if line.get("type") == "step:completed" and line["path"] == "tell")
     assert completed["output"] == 7
+
+
+DEFAULTS = """\
+name: defaults
+defaults: {critical: false, on_error: fail, retry: {max: 2, first: 1ms}}
+steps:
+  - {id: odd, tool: work.even, with: {number: 3}}
+  - {id: command, tool: shell.run, with: {command: "echo again >> tried.txt; exit 1"}}
+  - {id: reads, tool: shell.run, with: {command: "echo again >> reads.txt; exit 1"}, effect: read}
+  - {id: written, tool: shell.run, with: {command: "echo again >> written.txt; exit 1"}, retry: {max: 1, first: 1ms}}
+  - id: many
+    steps:
+      - {id: inner, tool: work.even, with: {number: 5}}
+  - {id: vital, tool: work.fail, critical: true}
+"""
+
+
+def test_defaults_count_for_each_step_that_does_not_say_otherwise(shop: Workshop) -> None:
+    shop.write("defaults.yaml", DEFAULTS)
+    told = shop.run("run", "defaults.yaml", "--json", code=1).lines
+    failed = {line["path"]: line["critical"] for line in told if line.get("type") == "step:failed"}
+    assert failed == {
+        "odd": False, "command": False, "reads": False, "written": False, "many/inner": False, "vital": True,
+    }  # fmt: skip
+    tries = {name: len((shop.folder / f"{name}.txt").read_text().split()) for name in ("tried", "reads", "written")}
+    assert tries == {"tried": 1, "reads": 3, "written": 2}  # a once step is repeated only by its own word
+
+
+def test_mistake_in_defaults_is_told_once_at_its_place(shop: Workshop) -> None:
+    shop.write("defaults.yaml", DEFAULTS.replace("critical: false, on_error: fail", "critcal: 1, timeout: 0s"))
+    told = shop.run("check", "defaults.yaml", code=1).out
+    assert told.splitlines() == [
+        'defaults.yaml:2: defaults.critcal: unknown key; did you mean "critical"?',
+        "defaults.yaml:2: defaults.timeout: expected more than 0 seconds; leave it out for the default",
+        "1 plan: 2 mistakes, 0 warnings",
+    ]

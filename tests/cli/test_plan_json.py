@@ -135,7 +135,7 @@ def test_command_that_prints_something_else_than_json_has_failed_and_happened(sh
         "steps:\n  - {id: one, tool: shell.run, with: {command: 'echo tide: high', parse: json}}\n",
     )
     failed = shop.run("run", "plan.yaml", "--json", code=1).lines
-    failure = next(line for line in failed if line["type"] == "step:failed")["failure"]
+    failure = next(line for line in failed if line.get("type") == "step:failed")["failure"]
     assert "its output is not JSON" in failure["message"]
     assert "tide: high" in failure["message"]
     assert failure.get("happened", "known") == "known"

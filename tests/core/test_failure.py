@@ -381,6 +381,6 @@ class HTTPStatusError(Exception):
 
 
 def test_a_failure_knows_the_status_that_the_other_side_answered_with():
-    assert describe(ToolError("gone", status=410)).status == 410
+    assert describe(errors.ToolError("gone", status=410)).status == 410
     assert describe(HTTPStatusError(404)).status == 404
     assert describe(ValueError("no answer at all")).status == 0
