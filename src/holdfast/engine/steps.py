@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -17,7 +17,8 @@ from holdfast.core.policy import Approval
 from holdfast.core.skips import Skip
 from holdfast.engine import waits
 from holdfast.engine.kept import Asked, asked_of, is_once_done, settle, settle_items, settle_left_out
-from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Stakes, StepCall
+from holdfast.engine.mistakes import correct
+from holdfast.engine.program import SERIOUS, ChildTask, Mistake, Outcome, Stakes, StepCall
 from holdfast.engine.step import input_digest, outcome_of, perform
 from holdfast.tools.human import Question
 from holdfast.tools.masks import masks
@@ -67,6 +68,8 @@ class DriverSteps:
         self, path: str, kind: ev.StepKind, *, total: int = 0, title: str = "", arguments: bytes = b"null"
     ) -> None:
         step = self.state.steps.get(path)
+        if step is not None and step.status == "waiting" and step.attempt:
+            return  # its output cannot be worked out, and a person is asked about that
         if step is None or step.status not in ("running", "completed", "failed", "skipped"):
             started = ev.StepStarted(
                 at=self.now_us(), path=path, tool=kind, kind=kind, total=total, title=title,
@@ -102,6 +105,11 @@ class DriverSteps:
         if self._run.cause is not None:
             raise Suspended
         self._run.append(event)
+
+    async def correct(self, mistake: Mistake) -> Outcome | Mapping[str, Any] | None:
+        if self._run.cause is not None:
+            raise Suspended
+        return await correct(self._run, mistake)
 
     async def settle_container(self, path: str, kind: ev.StepKind) -> None:
         await settle(self._run, Asked(path, kind))
