@@ -17,6 +17,7 @@ from typing import Any, cast
 from holdfast.core.errors import InvalidCall
 from holdfast.core.expressions import Expression, ExpressionInvalid, chains
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
+from holdfast.programs.cel_syntax import syntax_mistake, with_caret
 from holdfast.tools.json_text import JsonInvalid, read_json
 
 EXPRESSION_CHARS_MAX = 10_000  # longer than any expression a person can read
@@ -178,6 +179,9 @@ def _variable(chain: str, names: frozenset[str]) -> str | None:
 
 
 def _explain_compile(raw: str, text: str, names: frozenset[str]) -> ExpressionInvalid:
+    mistake = syntax_mistake(raw, text)
+    if mistake is not None:
+        return ExpressionInvalid(with_caret(mistake.message, text, mistake.line, mistake.column))
     first = _FIRST_ERROR.search(raw)
     message = first[3].strip().removesuffix("[INVALID_ARGUMENT]").strip() if first else raw.strip().split("\n")[0]
     column = max(0, int(first[2])) if first else 0
