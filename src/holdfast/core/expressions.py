@@ -241,7 +241,8 @@ class _Compiler:
         try:
             expression = self._expressions.compile(text, self._names)
         except ExpressionInvalid as error:
-            where = f" (column {error.column} of the expression)" if error.column else ""
+            is_shown = "\n" in str(error)
+            where = f" (column {error.column} of the expression)" if error.column and not is_shown else ""
             self._problems.append(Problem(place, f"${{{{ {text} }}}}: {error}{where}"))
             return None
         self.uses.extend((place, name) for name in sorted(references(text)))

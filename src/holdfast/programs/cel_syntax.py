@@ -66,6 +66,8 @@ def _in_words(said: str, text: str, line: int, column: int) -> str:
         return _of_characters(token[1])
     if said.startswith("reserved identifier"):
         return f'"{said.rpartition(" ")[2]}" is a word that CEL keeps for itself'
+    if said.startswith("no viable") and not here[column - 1 :].strip():
+        return "its end is missing"
     at = _INPUT.search(said)
     if at is None:
         return "this cannot be read as an expression"
