@@ -369,3 +369,18 @@ def test_a_delay_grows_to_its_limit_and_half_of_it_is_certain(retries: int, jitt
 def test_a_very_long_row_of_retries_stays_at_the_longest_delay() -> None:
     means = Means(effect="read", retry=Retry(max=10_000, factor=10.0))
     assert decide(failure("transient"), means, Tally(retries=9_000), 0.0) == RetryLater(30.0)
+
+
+class HTTPStatusError(Exception):
+    """As the client httpx raises it."""
+
+    __module__ = "httpx"
+
+    def __init__(self, status: int) -> None:
+        self.response = type("Response", (), {"status_code": status, "headers": {}})()
+
+
+def test_a_failure_knows_the_status_that_the_other_side_answered_with():
+    assert describe(errors.ToolError("gone", status=410)).status == 410
+    assert describe(HTTPStatusError(404)).status == 404
+    assert describe(ValueError("no answer at all")).status == 0

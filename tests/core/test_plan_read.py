@@ -69,7 +69,7 @@ def test_every_mistake_is_reported_at_once_with_its_place():
     )
     assert mistakes(source) == [
         "colour: unknown key; known are: name, title, labels, inputs, steps, on_failure, finally, output, concurrency, "
-        "pause_timeout, on_pause_timeout, budget, checkpoint, resources, max_parallel",
+        "pause_timeout, on_pause_timeout, budget, checkpoint, resources, max_parallel, defaults",
         'steps[1].tool: no tool called "http.gte"; did you mean "http.get"?',
         'steps[2].retries: unknown key; did you mean "retry"?',
         "steps[2].with.txt: unknown argument",

@@ -299,7 +299,7 @@ async def test_failed_item_skips_those_not_begun_unless_items_may_fail() -> None
     ],
 )
 async def test_list_that_is_none_or_too_long_fails_the_step(given: Any, text: str) -> None:
-    work = plan(step("each", "echo", for_each="${{ inputs.list }}"), inputs={"list": "any"})
+    work = plan(step("each", "echo", for_each="${{ inputs.list }}", on_error="fail"), inputs={"list": "any"})
     async with engine_at("memory:", echo) as engine:
         with pytest.raises(holdfast.ExecutionFailed, match=text):
             await result(await engine.start(work, inputs={"list": given}))

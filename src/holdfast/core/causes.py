@@ -63,6 +63,12 @@ def retry_after_of(error: BaseException, handled: BaseException | None = None) -
     return next((after_s for after_s in said if after_s is not None), None)
 
 
+def status_of(error: BaseException, handled: BaseException | None = None) -> int:
+    """The HTTP status that the other side answered with; 0 if there was none."""
+    said = (told.status for link in _links(error, handled) if (told := told_by(link)) is not None)
+    return next((status for status in said if status), 0)
+
+
 def never_reached(error: BaseException, handled: BaseException | None = None) -> bool:
     """Whether nobody was there to connect to, and nothing else that is open lies in it."""
     open_links = (link for link in _links(error, handled) if _leaves_open(link))

@@ -86,6 +86,7 @@ class Told(NamedTuple):
     category: Category
     is_open: bool  # what was asked for may have happened
     retry_after_s: float | None = None
+    status: int = 0
 
 
 def told_by(error: BaseException) -> Told | None:
@@ -100,7 +101,7 @@ def told_by(error: BaseException) -> Told | None:
     if category is None:
         return None
     is_open = category in ("transient", "timeout") or status >= 500 or status in _MAYBE_DONE
-    return Told(category, is_open, _retry_after_s(error))
+    return Told(category, is_open, _retry_after_s(error), status)
 
 
 def wait_s(said: str, now: datetime | None) -> float | None:

@@ -231,6 +231,7 @@ class ToolError(HoldfastError):
 
     category: Category = "tool"
     without_effect: bool = False
+    status: int = 0
     has_returned: bool = False  # it did its work, and only its answer is missing: what it did, nobody here knows
 
     def __init__(
@@ -240,7 +241,10 @@ class ToolError(HoldfastError):
         without_effect: bool | None = None,
         retry_after_s: float | None = None,
         todo: str = "",
+        status: int = 0,
     ) -> None:
+        """`status`: the HTTP status of the other side, or the exit code of a command."""
+        self.status = status
         if without_effect is not None:
             self.without_effect = without_effect
         self.retry_after_s = retry_after_s

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, cast
 
-from holdfast.core.errors import InvalidCall, Problem, UsageError
+from holdfast.core.errors import InvalidCall, Problem, ToolError, UsageError
 from holdfast.core.secrets import SecretText, reference_in, secret
 from holdfast.core.suggest import describe_value
 
@@ -75,7 +75,7 @@ def references(text: str) -> frozenset[str]:
 class Template:
     """A JSON value whose strings may hold expressions. Without any, it renders to the very same value."""
 
-    __slots__ = ("_render", "dynamic", "dynamic_keys", "source", "uses")
+    __slots__ = ("_parts", "_render", "dynamic", "dynamic_keys", "source", "uses")
 
     def __init__(self, source: Any, render: Render | None = None, uses: tuple[tuple[str, str], ...] = ()) -> None:
         self.source = source
@@ -83,6 +83,7 @@ class Template:
         self.dynamic = render is not None
         self.dynamic_keys: frozenset[str] = frozenset()
         self._render = render
+        self._parts: Mapping[str, Render] = {}
 
     @classmethod
     def compile(
@@ -93,7 +94,8 @@ class Template:
         render = compiler.value(value, place)
         template = cls(value, render, tuple(compiler.uses))
         if render is not None and isinstance(value, dict):
-            template.dynamic_keys = compiler.dynamic_keys
+            template._parts = compiler.parts
+            template.dynamic_keys = frozenset(compiler.parts)
         return template
 
     @property
@@ -107,6 +109,18 @@ class Template:
 
     def render(self, values: Mapping[str, Any]) -> Any:
         return self.source if self._render is None else self._render(values)
+
+    def render_known(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, ToolError]]:
+        """Of a map: the values that can be worked out, and why the others cannot."""
+        known: dict[str, Any] = {}
+        unknown: dict[str, ToolError] = {}
+        source: Any = self.source
+        for key, value in cast("dict[str, Any]", source).items() if isinstance(source, dict) else ():
+            try:
+                known[key] = self._parts[key](values) if key in self._parts else value
+            except ToolError as error:
+                unknown[key] = error
+        return known, unknown
 
     def __repr__(self) -> str:
         return f"Template({self.source!r})"
@@ -163,7 +177,7 @@ class _Compiler:
         self._names = names
         self._problems = problems
         self.uses: list[tuple[str, str]] = []
-        self.dynamic_keys: frozenset[str] = frozenset()
+        self.parts: dict[str, Render] = {}  # of the outermost map, as it is the last to be done
 
     def value(self, value: Any, place: str) -> Render | None:
         match value:
@@ -184,7 +198,7 @@ class _Compiler:
             render = self.value(item, place_of(place, key))
             if render is not None:
                 parts[key] = render
-        self.dynamic_keys = frozenset(parts)
+        self.parts = parts
         if not parts:
             return None
         return lambda values: {key: parts[key](values) if key in parts else item for key, item in value.items()}
@@ -227,7 +241,8 @@ class _Compiler:
         try:
             expression = self._expressions.compile(text, self._names)
         except ExpressionInvalid as error:
-            where = f" (column {error.column} of the expression)" if error.column else ""
+            is_shown = "\n" in str(error)
+            where = f" (column {error.column} of the expression)" if error.column and not is_shown else ""
             self._problems.append(Problem(place, f"${{{{ {text} }}}}: {error}{where}"))
             return None
         self.uses.extend((place, name) for name in sorted(references(text)))

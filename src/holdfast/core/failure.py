@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.core.causes import category_of, is_open, never_reached, retry_after_of
+from holdfast.core.causes import category_of, is_open, never_reached, retry_after_of, status_of
 from holdfast.core.errors import RaisedApart, ResourceShort, StepFailed, ToolError
 from holdfast.core.policy import (
     RATE_LIMIT_WAIT_S,
@@ -42,6 +42,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     remedies: tuple[str, ...] = ()
     place: str = ""  # file and line, of an error that the tool did not mean to raise
     untried: tuple[str, ...] = ()  # fallbacks that were passed over, because the call may have had its effect
+    status: int = 0  # the HTTP status of the other side, or the exit code of a command; 0 if there was none
     limit: str = ""  # twice the limit of the task that it met: what would be enough, as `--resource` takes it
 
 
@@ -99,6 +100,7 @@ def describe(error: BaseException, handled: BaseException | None = None) -> Fail
             error=type(error).__name__,
             happened="nothing" if error.without_effect else known,
             retry_after_s=error.retry_after_s,
+            status=error.status,
             limit=error.limit if isinstance(error, ResourceShort) else "",
         )
     happened: Happened = "unknown" if is_open(error, handled) else "known"
@@ -108,6 +110,7 @@ def describe(error: BaseException, handled: BaseException | None = None) -> Fail
         error=type(error).__name__,
         happened="nothing" if never_reached(error, handled) else happened,
         retry_after_s=retry_after_of(error, handled),
+        status=status_of(error, handled),
     )
 
 

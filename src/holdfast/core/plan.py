@@ -14,7 +14,16 @@ from holdfast.core.budget import Budget
 from holdfast.core.events import OnTimeout
 from holdfast.core.expressions import Condition, Template
 from holdfast.core.inputs import InputSpec
-from holdfast.core.policy import APPROVAL_EXPIRES_S, DEFAULT_POLICY, FOR_EACH_PARALLEL, Checkpoints, StepPolicy
+from holdfast.core.policy import (
+    APPROVAL_EXPIRES_S,
+    DEFAULT_POLICY,
+    FOR_EACH_PARALLEL,
+    Checkpoints,
+    DoubtPolicy,
+    OnError,
+    Retry,
+    StepPolicy,
+)
 from holdfast.core.resources import Resources
 
 PlanStepKind = Literal["tool", "plan", "wait", "approval", "child"]
@@ -67,6 +76,21 @@ class WaitSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepDefaults:
+    """What counts for each step that does not say otherwise."""
+
+    critical: bool = True
+    on_error: OnError = "ask"
+    parallel: int = FOR_EACH_PARALLEL
+    timeout_s: float | None = None
+    retry: Retry | None = None
+    in_doubt: DoubtPolicy | None = None
+
+
+NO_DEFAULTS = StepDefaults()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanStep:
     """One step. Its policy leaves `fallback` and `approval` to the program, which renders them when the step is due."""
 
@@ -78,6 +102,7 @@ class PlanStep:
     for_each: ForEach | None = None
     critical: bool = True
     optional: bool = False
+    on_error: OnError = "ask"  # what a mistake does: it waits for a person, or fails the step
     tool: str = ""
     arguments: Template = EMPTY  # of the tool, or the inputs of the child
     policy: StepPolicy = DEFAULT_POLICY
@@ -102,6 +127,7 @@ class Plan:
     title: Template = NOTHING
     labels: dict[str, Template] = field(default_factory=dict[str, Template])
     inputs: dict[str, InputSpec] = field(default_factory=dict[str, InputSpec])
+    defaults: StepDefaults = NO_DEFAULTS
     steps: tuple[PlanStep, ...] = ()
     on_failure: tuple[PlanStep, ...] = ()
     finally_: tuple[PlanStep, ...] = ()

@@ -12,7 +12,18 @@ from holdfast.core.durations import parse_duration, parse_moment
 from holdfast.core.errors import InputInvalid, Problem
 from holdfast.core.expressions import Template, place_of
 from holdfast.core.forms import ASK
-from holdfast.core.plan import CACHE_S, EMPTY, NOTHING, RETRIES_MAX, PlanApproval, PlanFallback, WaitSpec
+from holdfast.core.plan import (
+    CACHE_S,
+    EMPTY,
+    NO_DEFAULTS,
+    NOTHING,
+    PARALLEL_MAX,
+    RETRIES_MAX,
+    PlanApproval,
+    PlanFallback,
+    StepDefaults,
+    WaitSpec,
+)
 from holdfast.core.plan_fields import Fields, Problems
 from holdfast.core.plan_resources import read_resources
 from holdfast.core.plan_scope import Scope
@@ -22,6 +33,7 @@ from holdfast.core.policy import (
     BACKOFF_FIRST_S,
     BACKOFF_MAX_S,
     FALLBACKS_MAX,
+    FOR_EACH_PARALLEL,
     RETRIES,
     DoubtPolicy,
     Effect,
@@ -32,7 +44,8 @@ from holdfast.core.policy import (
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
 
 FACTOR_MAX = 100.0
-ACTING = ("fallback", "timeout", "retry", "cache", "effect", "in_doubt", "on_error", "approval")
+ACTING = ("fallback", "timeout", "retry", "cache", "effect", "in_doubt", "approval")
+DEFAULT_KEYS = ("critical", "on_error", "max_parallel", "timeout", "retry", "in_doubt")
 _INSTEAD = {"timeout": "say expires among its arguments", "fallback": "say on_expiry among its arguments"}
 _AFTERWARDS = "make it a step of its own, with a condition on the one that failed"
 
@@ -62,7 +75,9 @@ class Doing:
         programs: Callable[[str], bool] | None,
         problems: Problems,
         template: Callable[[Any, str, Scope], Template],
+        defaults: StepDefaults,
     ) -> None:
+        self._defaults = defaults
         self._tools = tools
         self._tool_names = frozenset(tools.names()) if tools is not None else frozenset[str]()
         self._programs = programs
@@ -186,52 +201,24 @@ class Doing:
 
     def _policy(self, fields: Fields) -> StepPolicy:
         effects: tuple[Effect, ...] = get_args(Effect)
-        doubts: tuple[DoubtPolicy, ...] = get_args(DoubtPolicy)
-        on_errors: tuple[OnError, ...] = get_args(OnError)
-        on_error: OnError | None = fields.choice("on_error", on_errors)
+        defaults = self._defaults if fields.values.get("tool") != ASK else NO_DEFAULTS
+        in_doubt, retry, timeout_s = read_in_doubt(fields), read_retry(fields), read_timeout(fields)
         return StepPolicy(
             effect=fields.choice("effect", effects),
-            timeout_s=self._timeout(fields),
-            retry=self._retry(fields),
-            in_doubt=fields.choice("in_doubt", doubts),
+            timeout_s=defaults.timeout_s if timeout_s is None else timeout_s,
+            retry=defaults.retry if retry is None else retry,
+            retry_is_default=retry is None and defaults.retry is not None,
+            in_doubt=in_doubt or defaults.in_doubt,
             cache_s=self._cache(fields),
             resources=read_resources(fields),
-            on_error=on_error or "ask",
+            on_error=read_on_error(fields) or self._defaults.on_error,
         )
-
-    def _timeout(self, fields: Fields) -> float | None:
-        seconds = fields.duration("timeout")
-        if seconds == 0:
-            fields.note("timeout", "expected more than 0 seconds; leave it out for the default")
-            return None
-        return seconds
 
     def _cache(self, fields: Fields) -> float | None:
         value = fields.get("cache")
         if isinstance(value, bool):
             return CACHE_S if value else None
         return fields.duration("cache")
-
-    def _retry(self, fields: Fields) -> Retry | None:
-        value = fields.get("retry")
-        if "retry" not in fields:
-            return None
-        if not isinstance(value, dict):
-            return Retry(max=fields.whole("retry", RETRIES, 0, RETRIES_MAX))
-        inner = Fields(
-            cast("dict[str, Any]", value), fields.at("retry"), self._problems, ("max", "first", "factor", "max_delay")
-        )
-        first, most = inner.duration("first"), inner.duration("max_delay")
-        factor: Any = inner.values.get("factor", BACKOFF_FACTOR)
-        if not isinstance(factor, int | float) or isinstance(factor, bool) or not 1 <= factor <= FACTOR_MAX:
-            inner.expected("factor", f"a number from 1 to {FACTOR_MAX:g}")
-            factor = BACKOFF_FACTOR
-        return Retry(
-            max=inner.whole("max", RETRIES, 0, RETRIES_MAX),
-            first_s=BACKOFF_FIRST_S if first is None else first,
-            factor=float(factor),
-            max_s=BACKOFF_MAX_S if most is None else most,
-        )
 
     # ---- people, time, children ---------------------------------------------------------------------------------
 
@@ -292,6 +279,59 @@ class Doing:
             except InputInvalid as error:
                 fields.note(key, str(error))
         return template
+
+
+def read_defaults(fields: Fields | None) -> StepDefaults:
+    """What a plan says once for all its steps."""
+    if fields is None:
+        return NO_DEFAULTS
+    return StepDefaults(
+        critical=fields.truth("critical", True),
+        on_error=read_on_error(fields) or "ask",
+        parallel=fields.whole("max_parallel", FOR_EACH_PARALLEL, 1, PARALLEL_MAX),
+        timeout_s=read_timeout(fields),
+        retry=read_retry(fields),
+        in_doubt=read_in_doubt(fields),
+    )
+
+
+def read_on_error(fields: Fields) -> OnError | None:
+    options: tuple[OnError, ...] = get_args(OnError)
+    return fields.choice("on_error", options)
+
+
+def read_in_doubt(fields: Fields) -> DoubtPolicy | None:
+    options: tuple[DoubtPolicy, ...] = get_args(DoubtPolicy)
+    return fields.choice("in_doubt", options)
+
+
+def read_timeout(fields: Fields) -> float | None:
+    seconds = fields.duration("timeout")
+    if seconds == 0:
+        fields.note("timeout", "expected more than 0 seconds; leave it out for the default")
+        return None
+    return seconds
+
+
+def read_retry(fields: Fields) -> Retry | None:
+    value = fields.get("retry")
+    if "retry" not in fields:
+        return None
+    if not isinstance(value, dict):
+        return Retry(max=fields.whole("retry", RETRIES, 0, RETRIES_MAX))
+    known = ("max", "first", "factor", "max_delay")
+    inner = Fields(cast("dict[str, Any]", value), fields.at("retry"), fields.problems, known)
+    first, most = inner.duration("first"), inner.duration("max_delay")
+    factor: Any = inner.values.get("factor", BACKOFF_FACTOR)
+    if not isinstance(factor, int | float) or isinstance(factor, bool) or not 1 <= factor <= FACTOR_MAX:
+        inner.expected("factor", f"a number from 1 to {FACTOR_MAX:g}")
+        factor = BACKOFF_FACTOR
+    return Retry(
+        max=inner.whole("max", RETRIES, 0, RETRIES_MAX),
+        first_s=BACKOFF_FIRST_S if first is None else first,
+        factor=float(factor),
+        max_s=BACKOFF_MAX_S if most is None else most,
+    )
 
 
 def _inside(place: str, argument: str, given: Mapping[str, Any]) -> str:

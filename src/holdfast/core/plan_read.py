@@ -18,7 +18,7 @@ from holdfast.core.inputs import INPUT_TYPES, InputSpec, InputType, mismatch
 from holdfast.core.labels import LABELS_MAX, name_problem
 from holdfast.core.plan import LIMIT_MAX, NOTHING, PARALLEL_MAX, Plan, PlanConcurrency, PlanStep
 from holdfast.core.plan_checkpoint import read_checkpoints
-from holdfast.core.plan_do import ToolCatalog
+from holdfast.core.plan_do import DEFAULT_KEYS, ToolCatalog, read_defaults
 from holdfast.core.plan_fields import Fields, Problems, TooMany, plain_json
 from holdfast.core.plan_graph import Graph
 from holdfast.core.plan_resources import read_plan_resources
@@ -30,7 +30,7 @@ __all__ = ["ToolCatalog", "read_extension", "read_plan"]
 
 PLAN_KEYS = (
     "name", "title", "labels", "inputs", "steps", "on_failure", "finally", "output", "concurrency", "pause_timeout",
-    "on_pause_timeout", "budget", "checkpoint", "resources", "max_parallel",
+    "on_pause_timeout", "budget", "checkpoint", "resources", "max_parallel", "defaults",
 )  # fmt: skip
 T = TypeVar("T")
 NAME_CHARS_MAX = 200
@@ -58,8 +58,11 @@ def read_plan(
         else:
             fields = Fields(cast("dict[str, Any]", document), "", problems, PLAN_KEYS)
             each, total = read_plan_resources(fields)
-            steps = StepsReader(expressions, tools, programs, problems)
-            plan = replace(_Reader(fields, steps, secrets).plan(name), resources=each, resources_total=total)
+            said = ", ".join(DEFAULT_KEYS)
+            defaults = read_defaults(fields.fields("defaults", DEFAULT_KEYS, f"a map of what steps may say: {said}"))
+            steps = StepsReader(expressions, tools, programs, problems, defaults)
+            plan = _Reader(fields, steps, secrets).plan(name)
+            plan = replace(plan, resources=each, resources_total=total, defaults=defaults)
     except TooMany:
         pass
     if plan is None or problems:
@@ -83,7 +86,7 @@ def read_extension(
     try:
         document = plain_json(source, problems)
         scope = Scope(frozenset(plan.inputs), secrets=secrets)
-        reader = StepsReader(expressions, tools, programs, problems)
+        reader = StepsReader(expressions, tools, programs, problems, plan.defaults)
         steps, _ = reader.read(document, "steps", scope, existing=plan.steps, taken=taken)
     except TooMany:
         pass

@@ -67,6 +67,7 @@ def _said(schema: Schema, description: str) -> Schema:
 
 TEXT = ref("text")
 _DURATION_OR = ref("duration")
+_TIMEOUT: Schema = {"anyOf": [{"type": "string", "pattern": _DURATION}, {"type": "number", "exclusiveMinimum": 0}]}
 _USD = {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": USD_MAX}, {"type": "string"}]}
 _SHARE = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
 
@@ -235,6 +236,17 @@ PLAN: Schema = {
         },
         description="When an execution saves itself to a file.",
     ),
+    "defaults": closed_map(
+        {
+            "critical": {"type": "boolean"},
+            "on_error": {"enum": list(get_args(OnError))},
+            "max_parallel": _whole(1, PARALLEL_MAX),
+            "timeout": _TIMEOUT,
+            "retry": ref("retry"),
+            "in_doubt": {"enum": list(get_args(DoubtPolicy))},
+        },
+        description="What counts for each step that does not say otherwise.",
+    ),
     "resources": _said(
         ref("plan_resources"), "What each step may use of the machine, unless it says otherwise; and in total."
     ),
@@ -262,10 +274,7 @@ STEP: Schema = {
     "tool": _said(TEXT, "The tool to call."),
     "with": _said(ref("arguments"), "The arguments of the tool, or the inputs of the child."),
     "fallback": _said(ref("fallback"), "Other tools, tried in order after the retries."),
-    "timeout": {
-        "anyOf": [{"type": "string", "pattern": _DURATION}, {"type": "number", "exclusiveMinimum": 0}],
-        "description": "How long an attempt may take; an hour unless it says otherwise.",
-    },
+    "timeout": _said(_TIMEOUT, "How long an attempt may take; an hour unless it says otherwise."),
     "retry": _said(ref("retry"), "Tries after the first one, with growing delays."),
     "cache": {
         "anyOf": [{"type": "boolean"}, _DURATION_OR],

@@ -15,26 +15,27 @@ from holdfast.core.plan import (
     EMPTY,
     ID_CHARS_MAX,
     NESTING_MAX,
+    NO_DEFAULTS,
     NOTHING,
     PARALLEL_MAX,
     STEPS_MAX,
     ForEach,
     PlanStep,
     PlanStepKind,
+    StepDefaults,
 )
-from holdfast.core.plan_do import Doing, ToolCatalog
+from holdfast.core.plan_do import Doing, ToolCatalog, read_on_error
 from holdfast.core.plan_fields import Fields, Problems
 from holdfast.core.plan_graph import Graph
 from holdfast.core.plan_scope import UNNAMED, Scope
-from holdfast.core.policy import FOR_EACH_PARALLEL
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
 
 _ID = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED_IDS = frozenset({"in", "true", "false", "null"})  # words of the expression language
 
-COMMON_KEYS = ("id", "title", "needs", "when", "for_each", "key", "max_parallel", "critical", "optional")
+COMMON_KEYS = ("id", "title", "needs", "when", "for_each", "key", "max_parallel", "critical", "optional", "on_error")
 _OF_TOOL = (
-    "tool", "with", "fallback", "timeout", "retry", "cache", "effect", "in_doubt", "on_error", "approval", "resources",
+    "tool", "with", "fallback", "timeout", "retry", "cache", "effect", "in_doubt", "approval", "resources",
     "undoes",
 )  # fmt: skip
 KEYS_OF: dict[PlanStepKind, tuple[str, ...]] = {
@@ -55,10 +56,12 @@ class StepsReader:
         tools: ToolCatalog | None,
         programs: Callable[[str], bool] | None,
         problems: Problems,
+        defaults: StepDefaults = NO_DEFAULTS,
     ) -> None:
         self._expressions = expressions
         self._problems = problems
-        self._doing = Doing(tools, programs, problems, self.template)
+        self._defaults = defaults
+        self._doing = Doing(tools, programs, problems, self.template, defaults)
 
     def template(self, value: Any, place: str, scope: Scope) -> Template:
         template = Template.compile(value, self._expressions, scope.names, place, self._problems)
@@ -177,7 +180,8 @@ class StepsReader:
             "when": self._when(fields, here),
             "for_each": self._for_each(fields, here, per_item),
             "optional": optional,
-            "critical": fields.truth("critical", not optional),
+            "critical": fields.truth("critical", self._defaults.critical and not optional),
+            "on_error": read_on_error(fields) or self._defaults.on_error,
         }
         match kind:
             case "tool":
@@ -232,7 +236,7 @@ class StepsReader:
         key = self.template(fields.text("key"), fields.at("key"), per_item) if "key" in fields else None
         if key is not None and not key.dynamic:
             fields.note("key", "expected an expression that differs for each item, such as ${{ item.id }}")
-        parallel = fields.whole("max_parallel", FOR_EACH_PARALLEL, 1, PARALLEL_MAX)
+        parallel = fields.whole("max_parallel", self._defaults.parallel, 1, PARALLEL_MAX)
         return ForEach(items=items, key=key, parallel=parallel)
 
     def _nested(self, fields: Fields, scope: Scope) -> dict[str, Any]:

@@ -119,6 +119,7 @@ class StepPolicy(msgspec.Struct, frozen=True, kw_only=True):
     effect: Effect | None = None
     timeout_s: float | None = None
     retry: Retry | None = None
+    retry_is_default: bool = False  # said once for all steps, which repeats no `once` step that failed
     fallback: tuple[Fallback, ...] = ()
     in_doubt: DoubtPolicy | None = None
     approval: Approval | None = None

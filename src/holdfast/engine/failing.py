@@ -63,7 +63,7 @@ def means(work: Work, tool: Tool[..., Any], effect: Effect) -> Means:
         only_people_reduce=tool.can_reduce and is_agreed_to,
         can_refresh=tool.can_refresh or work.run.services.secrets.can_renew(work.call.secrets),
         on_error=policy.on_error,
-        repeats_known=policy.retry is not None,
+        repeats_known=policy.retry is not None and not policy.retry_is_default,
     )
 
 

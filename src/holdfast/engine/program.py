@@ -86,6 +86,18 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] = ()  # that its arguments, or its fallbacks', refer to
 
 
+class Mistake(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeps a step from beginning: something in the plan that cannot be worked out."""
+
+    path: str
+    tool: str
+    kind: ev.StepKind
+    failure: Failure
+    critical: bool
+    arguments: bytes = b"null"  # of its tool: those that are known
+    missing: frozenset[str] = frozenset()  # and the names of those that are not
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a step ended. `output` is JSON bytes: a program always sees decode(encode(value))."""
 
@@ -164,6 +176,10 @@ class Steps(Protocol):
 
     async def wait_child(self, path: str, stakes: Stakes = SERIOUS) -> Child:
         """Wait until the child begun at this path has ended."""
+        ...
+
+    async def correct(self, mistake: Mistake) -> Outcome | Mapping[str, Any] | None:
+        """Wait for a person: the step's end, the arguments of its tool, or None to work it out once more."""
         ...
 
     async def value(self, raw: Raw) -> bytes:

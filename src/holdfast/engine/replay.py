@@ -8,7 +8,7 @@ in a plan the recorded outcome wins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import NoReturn
@@ -30,6 +30,7 @@ from holdfast.engine.program import (
     PLANNED,
     SERIOUS,
     ChildTask,
+    Mistake,
     Outcome,
     Planned,
     Program,
@@ -214,6 +215,9 @@ class HistorySteps:
     async def left_out(self, path: str, why: Skip, planned: Planned = PLANNED) -> Outcome:
         self.skip(path, why, planned)
         return Outcome(status="skipped", reason=why.reason, skip_code=why.code)
+
+    async def correct(self, mistake: Mistake) -> Outcome | Mapping[str, Any] | None:
+        await self._never(mistake.path)
 
     async def settle_container(self, path: str, kind: ev.StepKind) -> None:
         await self._settle(Asked(path, kind))

@@ -96,7 +96,9 @@ async def _go_on_waiting(work: Work, step: Step | None) -> None:
     run = work.run
     await waiting.answer(run, step)
     asked = run.state.requests[step.request_id]
-    if asked.request.kind != "approval":
+    if asked.remedy == "again" and not step.attempt:  # it has not begun: its input could not be worked out
+        await _begin(work, step)
+    elif asked.request.kind != "approval":
         await remedy(work, step)
     elif asked.remedy == "granted":
         edits = await run.value(asked.data) if asked.data else None

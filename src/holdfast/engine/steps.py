@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -17,7 +17,8 @@ from holdfast.core.policy import Approval
 from holdfast.core.skips import Skip
 from holdfast.engine import waits
 from holdfast.engine.kept import Asked, asked_of, is_once_done, settle, settle_items, settle_left_out
-from holdfast.engine.program import PLANNED, SERIOUS, ChildTask, Outcome, Planned, Stakes, StepCall, skipped
+from holdfast.engine.mistakes import correct
+from holdfast.engine.program import PLANNED, SERIOUS, ChildTask, Mistake, Outcome, Planned, Stakes, StepCall, skipped
 from holdfast.engine.step import input_digest, outcome_of, perform, recorded_text
 from holdfast.tools.human import Question
 from holdfast.tools.masks import masks
@@ -94,6 +95,8 @@ class DriverSteps:
         self, path: str, kind: ev.StepKind, *, total: int = 0, title: str = "", arguments: bytes = b"null"
     ) -> None:
         step = self.state.steps.get(path)
+        if step is not None and step.status == "waiting" and step.attempt:
+            return  # its output cannot be worked out, and a person is asked about that
         if step is None or step.status not in ("running", "completed", "failed", "skipped"):
             started = ev.StepStarted(
                 at=self.now_us(), path=path, tool=kind, kind=kind, total=total, title=title,
@@ -129,6 +132,11 @@ class DriverSteps:
         if self._run.cause is not None:
             raise Suspended
         self._run.append(event)
+
+    async def correct(self, mistake: Mistake) -> Outcome | Mapping[str, Any] | None:
+        if self._run.cause is not None:
+            raise Suspended
+        return await correct(self._run, mistake)
 
     async def settle_container(self, path: str, kind: ev.StepKind) -> None:
         await settle(self._run, Asked(path, kind))

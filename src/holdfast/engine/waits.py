@@ -56,7 +56,7 @@ async def sleep(run: Driver, path: str, due_at: int, name: str, digest: str) -> 
 def _begin(run: Driver, path: str, reason: ev.ReasonKind, due_at: int | None, name: str = "", digest: str = "") -> None:
     """Journal the wait, unless it is waiting already: then the recorded time counts."""
     step = run.state.steps.get(path)
-    if step is None or step.status != "waiting":
+    if step is None or step.status != "waiting" or step.reason == "correction":
         tool = f"wait.{reason}"
         waiting = ev.StepWaiting(
             at=run.now_us(), path=path, reason=reason, tool=tool, kind="wait", due_at=due_at, name=name,
@@ -99,7 +99,7 @@ async def approval(run: Driver, path: str, wanted: Approval, title: str, stakes:
 
     async def work() -> None:
         step = run.state.steps.get(path)
-        if step is None or not step.request_id:
+        if step is None or not step.request_id or step.reason == "correction":
             ask_alone(run, path, wanted, message, digest, stakes)
         step = run.state.steps[path]
         await answer(run, step)
@@ -118,7 +118,7 @@ async def question(
 ) -> Outcome:  # fmt: skip
     async def work() -> None:
         step = run.state.steps.get(path)
-        if step is None or not step.request_id:
+        if step is None or not step.request_id or step.reason == "correction":
             schema = Raw(msgspec.json.encode(asked_for.schema))
             ask_question(run, path, asked_for.message, schema, asked_for.expires_s, digest)
         step = run.state.steps[path]
@@ -177,7 +177,7 @@ async def start_child(run: Driver, path: str, make: Callable[[], Awaitable[Child
     begun = ev.StepStarted(at=at, path=path, tool="child", kind="child", digest=digest, child_id=before)
     if is_another:
         run.append(ev.StepDiscarded(at=at, path=path, why="its inputs are others now"), begun)
-    elif step is None:
+    elif step is None or step.reason == "correction":
         run.append(begun)
     if run.state.spend.limit_micros is not None:
         created, reserved = await moving(run, share_with_child(run, path, created))

@@ -55,6 +55,7 @@ class Step:
         self.output = Ref(f"steps.{step_id}.output")
         self.status = Ref(f"steps.{step_id}.status")
         self.error = Ref(f"steps.{step_id}.error")
+        self.failure = Ref(f"steps.{step_id}.failure")
 
 
 class StepOptions(TypedDict, total=False):
@@ -68,6 +69,7 @@ class StepOptions(TypedDict, total=False):
     max_parallel: int
     critical: bool
     optional: bool
+    on_error: OnError
 
 
 class ResourceOptions(TypedDict, total=False):
@@ -107,7 +109,6 @@ class ToolOptions(StepOptions, total=False):
     cache: bool | float | str
     effect: Effect
     in_doubt: DoubtPolicy
-    on_error: OnError
     approval: bool | str | Approval
     resources: ResourceOptions
 
@@ -135,11 +136,23 @@ class CheckpointOptions(TypedDict, total=False):
     on: list[Rest]
 
 
+class DefaultOptions(TypedDict, total=False):
+    """What counts for each step that does not say otherwise."""
+
+    critical: bool
+    on_error: OnError
+    max_parallel: int
+    timeout: float | str
+    retry: int | Retry
+    in_doubt: DoubtPolicy
+
+
 class PlanOptions(TypedDict, total=False):
     title: str
     labels: Mapping[str, str | float | Ref]
     concurrency: ConcurrencyOptions
     max_parallel: int
+    defaults: DefaultOptions
     pause_timeout: float | str
     on_pause_timeout: OnTimeout
     budget: float | BudgetOptions

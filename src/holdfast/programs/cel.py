@@ -16,7 +16,9 @@ from typing import Any, cast
 
 from holdfast.core.errors import InvalidCall
 from holdfast.core.expressions import Expression, ExpressionInvalid, chains
-from holdfast.core.suggest import did_you_mean, quoted
+from holdfast.core.suggest import describe_value, did_you_mean, quoted
+from holdfast.programs.cel_syntax import syntax_mistake, with_caret
+from holdfast.tools.json_text import JsonInvalid, read_json
 
 EXPRESSION_CHARS_MAX = 10_000  # longer than any expression a person can read
 ENVIRONMENTS_MAX = 256  # one per set of visible names; a plan has a handful
@@ -33,7 +35,9 @@ _PATH = re.compile(rf"[A-Za-z_]\w*{_SELECTOR}*", re.ASCII)
 _SELECTORS = re.compile(r"\.(?P<field>[A-Za-z_]\w*)|\[(?P<index>\d+)\]|\[[\"'](?P<key>[^\"']*)[\"']\]", re.ASCII)
 _NOT_NAMES = frozenset({"true", "false", "null", "in"})
 # What can be called in an expression: by itself, and as `value.name(…)`. For people; the runtime knows by itself.
-FUNCTIONS = ("size", "has", "int", "uint", "double", "string", "bool", "bytes", "timestamp", "duration", "type", "dyn")
+FUNCTIONS = (
+    "size", "has", "int", "uint", "double", "string", "bool", "bytes", "timestamp", "duration", "type", "dyn", "json",
+)  # fmt: skip
 METHODS = (
     "all", "exists", "exists_one", "filter", "map", "join", "contains", "startsWith", "endsWith", "matches", "split",
     "replace", "substring", "trim", "lowerAscii", "upperAscii", "indexOf", "lastIndexOf", "charAt", "reverse", "format",
@@ -74,11 +78,23 @@ class Cel:
             from cel_expr_python.ext import ext_strings  # pyright: ignore[reportMissingTypeStubs]
 
             variables = dict.fromkeys(sorted(names), cel.Type.DYN)
-            environment = cel.NewEnv(variables=variables, extensions=[ext_strings.ExtStrings()])
+            environment = cel.NewEnv(variables=variables, extensions=[ext_strings.ExtStrings(), _own_functions(cel)])
             if len(self._environments) >= ENVIRONMENTS_MAX:
                 self._environments.clear()
             self._environments[names] = environment
         return environment
+
+
+def _own_functions(cel: Any) -> Any:
+    read = cel.Overload("json_string", cel.Type.DYN, [cel.Type.STRING], False, _read_json)
+    return cel.CelExtension("holdfast", [cel.FunctionDecl("json", [read])])
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return read_json(text)
+    except JsonInvalid as error:
+        raise ValueError(f"json(…) needs JSON, got {describe_value(text)}: {error}") from None
 
 
 class _CelExpression:
@@ -163,6 +179,9 @@ def _variable(chain: str, names: frozenset[str]) -> str | None:
 
 
 def _explain_compile(raw: str, text: str, names: frozenset[str]) -> ExpressionInvalid:
+    mistake = syntax_mistake(raw, text)
+    if mistake is not None:
+        return ExpressionInvalid(with_caret(mistake.message, text, mistake.line, mistake.column), mistake.column)
     first = _FIRST_ERROR.search(raw)
     message = first[3].strip().removesuffix("[INVALID_ARGUMENT]").strip() if first else raw.strip().split("\n")[0]
     column = max(0, int(first[2])) if first else 0

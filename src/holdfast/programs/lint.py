@@ -63,7 +63,7 @@ def _of_step(step: PlanStep, plan: Plan, registry: Registry) -> Iterator[tuple[s
         near = did_you_mean(step.tool, registry.names())
         yield "tool", f"no tool called {quoted(step.tool)}{near or ';'} this step will be left out"
         return
-    yield from _of_tool(step, registry.get(step.tool))
+    yield from _of_tool(step, plan, registry.get(step.tool))
     yield from _beyond_reach(step, plan, registry.get(step.tool))
     given: Any = step.arguments.source
     if isinstance(given, dict):
@@ -83,7 +83,7 @@ def _of_items(step: PlanStep, texts: list[str]) -> Iterator[tuple[str, str]]:
         yield "for_each", said
 
 
-def _of_tool(step: PlanStep, tool: Tool[..., Any]) -> Iterator[tuple[str, str]]:
+def _of_tool(step: PlanStep, plan: Plan, tool: Tool[..., Any]) -> Iterator[tuple[str, str]]:
     effect = step.policy.effect or tool.effect
     if step.policy.cache_s and effect != "read":
         yield "cache", f"only read steps are cached, and this one is {effect}"
@@ -91,6 +91,8 @@ def _of_tool(step: PlanStep, tool: Tool[..., Any]) -> Iterator[tuple[str, str]]:
         yield "cache", "a call that uses a secret is never answered from the cache"
     if step.fallbacks and effect == "once":
         yield "fallback", _UNREACHED
+    if step.policy.in_doubt == plan.defaults.in_doubt:
+        return  # said once for all steps, or not at all
     if step.policy.in_doubt is not None and effect != "once":
         yield "in_doubt", f"only once steps can be in doubt, and this one is {effect}"
     elif step.policy.in_doubt == "verify" and not tool.can_verify:

@@ -19,7 +19,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.plan import Plan, PlanStep
 from holdfast.core.skips import TOO_LATE
 from holdfast.engine.program import Steps
-from holdfast.programs.plan_walk import Level, MakeChild, Values, Walker, planned
+from holdfast.programs.plan_walk import Level, MakeChild, Values, Walker, failure_seen, planned
 from holdfast.tools.registry import Registry
 from holdfast.tools.values import encode
 
@@ -54,7 +54,7 @@ class PlanProgram:
             return b"null"
         failure = await self._main(steps, main)
         if failure is not None:
-            values["failure"] = {"step": failure[0], "message": failure[1].message, "category": failure[1].category}
+            values["failure"] = {"step": failure[0], **failure_seen(failure[1])}
             await Level(walker, "", self._plan.on_failure, values).run()
         else:
             values["failure"] = None

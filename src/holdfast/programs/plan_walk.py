@@ -20,13 +20,15 @@ from holdfast.core import events as ev
 from holdfast.core import skips
 from holdfast.core.durations import parse_duration, parse_moment
 from holdfast.core.errors import Misconfigured, NotFound, ToolError, Trouble, UsageError
+from holdfast.core.execution import Step
 from holdfast.core.expressions import as_text
 from holdfast.core.failure import Failure, describe
-from holdfast.core.plan import ForEach, Plan, PlanStep
+from holdfast.core.forms import ASK
+from holdfast.core.plan import ForEach, Plan, PlanStep, PlanStepKind
 from holdfast.core.policy import FOR_EACH_ITEMS_MAX, Approval
 from holdfast.core.schedule import Schedule
 from holdfast.core.secrets import marked
-from holdfast.engine.program import ChildTask, FallbackTool, Outcome, Planned, Stakes, StepCall, Steps
+from holdfast.engine.program import ChildTask, FallbackTool, Mistake, Outcome, Planned, Stakes, StepCall, Steps
 from holdfast.engine.step import input_digest
 from holdfast.tools.options import Options
 from holdfast.tools.registry import Registry
@@ -50,20 +52,58 @@ class Walker:
 
     async def take(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
         """A step with its condition and its items, from asking to outcome."""
-        recorded = self.steps.state.steps.get(path)
-        try:
-            is_open = recorded is None or recorded.kept
-            if is_open and step.when is not None and not step.when.holds(values):
-                if recorded is None or recorded.status != "in_doubt":
-                    return await self.steps.left_out(path, skips.condition_false(step.when.text), planned(step))
+        while True:
+            try:
+                return await self._take(step, path, values, stakes)
+            except (ToolError, UsageError) as error:  # an expression or value that cannot be used
+                outcome = await self._corrected(step, path, values, stakes, error, is_item=step.for_each is None)
+                if outcome is not None:
+                    return outcome
+
+    async def take_item(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
+        while True:
+            try:
                 return await self.do(step, path, values, stakes)
-            if recorded is not None and recorded.status == "skipped":
-                return self._skipped(path)
-            if step.for_each is not None:
-                return await self._for_each(step, step.for_each, path, values, stakes)
+            except (ToolError, UsageError) as error:
+                outcome = await self._corrected(step, path, values, stakes, error, is_item=True)
+                if outcome is not None:
+                    return outcome
+
+    async def _take(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
+        recorded = self.steps.state.steps.get(path)
+        is_open = recorded is None or recorded.kept or _waits_to_begin(recorded)
+        if is_open and step.when is not None and not step.when.holds(values):
+            if recorded is None or recorded.status != "in_doubt":
+                return await self.steps.left_out(path, skips.condition_false(step.when.text), planned(step))
             return await self.do(step, path, values, stakes)
-        except (ToolError, UsageError) as error:  # an expression or value that cannot be used
+        if recorded is not None and recorded.status == "skipped":
+            return self._skipped(path)
+        if step.for_each is not None:
+            return await self._for_each(step, step.for_each, path, values, stakes)
+        return await self.do(step, path, values, stakes)
+
+    async def _corrected(
+        self, step: PlanStep, path: str, values: Values, stakes: Stakes, error: ToolError | UsageError, is_item: bool
+    ) -> Outcome | None:
+        """A mistake waits for a person, unless its step can be lived without; None: work it out once more."""
+        if not step.critical or step.on_error == "fail":
             return self._failed(step, path, describe(error), stakes)
+        is_tool = step.kind == "tool" and is_item and step.tool != ASK
+        known = error if isinstance(error, ArgumentsUnknown) else None
+        said = await self.steps.correct(
+            Mistake(
+                path=path,
+                tool=step.tool if is_tool else "for_each" if not is_item else step.tool or step.kind,
+                kind="tool" if is_tool else "for_each" if not is_item else _KINDS[step.kind],
+                failure=stakes.described(describe(error)),
+                critical=step.critical,
+                arguments=encode(known.known, path) if known is not None else b"null",
+                missing=known.missing if known is not None else frozenset(),
+            )
+        )
+        if said is None or isinstance(said, Outcome):
+            return said
+        return await self.steps.perform(self.call_of(step, path, values, stakes, said))
 
     async def recorded(self, path: str) -> Outcome:
         """How a step has ended; skipped, if it has not."""
@@ -112,11 +152,14 @@ class Walker:
             return self._left_out(step, path, skips.needs_unmet(lacking))
         return await self.steps.perform(self.call_of(step, path, values, stakes))
 
-    def call_of(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> StepCall:
+    def call_of(
+        self, step: PlanStep, path: str, values: Values, stakes: Stakes, given: Mapping[str, Any] | None = None
+    ) -> StepCall:
+        """`given`: the arguments, in the place of what the plan says."""
         tool, policy = self.registry.get(step.tool), step.policy
         if step.approval is not None:
             policy = msgspec.structs.replace(policy, approval=_approval(step, values))
-        arguments, others, secrets = _arguments(step, values)
+        arguments, others, secrets = _arguments(step, values, given)
         fallbacks = tuple(
             FallbackTool(self._tool_or_gap(other.tool), own) for other, own in zip(step.fallbacks, others, strict=True)
         ) or tuple(FallbackTool(self._tool_or_gap(other)) for other in tool.fallbacks)
@@ -228,9 +271,25 @@ class Walker:
         return keys, msgspec.json.decode(body)["items"]
 
 
-def _arguments(step: PlanStep, values: Values) -> tuple[Any, list[Any], tuple[str, ...]]:
+def _waits_to_begin(step: Step) -> bool:
+    """For a correction of what could not be worked out."""
+    return step.status == "waiting" and step.reason == "correction" and not step.attempt
+
+
+_KINDS: dict[PlanStepKind, ev.StepKind] = {
+    "tool": "wait", "plan": "plan", "wait": "wait", "approval": "approval", "child": "child",
+}  # fmt: skip
+
+
+def _arguments(
+    step: PlanStep, values: Values, given: Mapping[str, Any] | None
+) -> tuple[Any, list[Any], tuple[str, ...]]:
     """The arguments of a step's tool and of its fallbacks, and the secrets they refer to."""
-    arguments = step.arguments.render(values)
+    try:
+        arguments = step.arguments.render(values) if given is None else given
+    except ToolError as error:
+        known, unknown = step.arguments.render_known(values)
+        raise ArgumentsUnknown(error, marked(known, set()), unknown) from error
     others = [other.arguments.render(values) if other.arguments else None for other in step.fallbacks]
     if not step.secrets:
         return arguments, others, ()
@@ -243,6 +302,15 @@ class StepProblem(ToolError):
 
     category = "logic"
     without_effect = True
+
+
+class ArgumentsUnknown(StepProblem):
+    """Some arguments of a tool cannot be worked out."""
+
+    def __init__(self, error: ToolError, known: dict[str, Any], unknown: Mapping[str, ToolError]) -> None:
+        self.known = known
+        self.missing = frozenset(unknown)
+        super().__init__("\n".join(f"{name}: {why}" for name, why in unknown.items()) or str(error))
 
 
 class _Items:
@@ -309,12 +377,7 @@ class _Items:
     async def _one(self, index: int) -> None:
         path = self._path_of(index)
         values = self._values_of(index)
-        try:
-            outcome = await self._walker.do(self._step, path, values, self._stakes)
-        except (ToolError, UsageError) as error:
-            failure = self._stakes.described(describe(error))
-            self._walker.steps.fail(path, failure, critical=self._step.critical)
-            outcome = Outcome(status="failed", failure=failure)
+        outcome = await self._walker.take_item(self._step, path, values, self._stakes)
         if outcome.status == "completed":
             self._outputs[index] = outcome.output
         elif outcome.failure is not None and self._step.critical and self._failure is None:
@@ -449,10 +512,23 @@ class Level:
         return tuple(self._prefix + other for other in self._schedule.affected_by(step.id))
 
 
+_NO_FAILURE = {"category": "", "message": "", "status": 0}
+
+
 def _seen(outcome: Outcome) -> dict[str, Any]:
-    """A step as expressions see it."""
-    error = outcome.failure.message if outcome.failure is not None else None
-    return {"output": outcome.value(), "status": outcome.status, "error": error}
+    """A step as expressions see it. `failure` can be asked of every step, so that no condition needs another one."""
+    failure = outcome.failure
+    error = failure.message if failure is not None else None
+    return {
+        "output": outcome.value(),
+        "status": outcome.status,
+        "error": error,
+        "failure": _NO_FAILURE if failure is None else failure_seen(failure),
+    }
+
+
+def failure_seen(failure: Failure) -> dict[str, Any]:
+    return {"category": failure.category, "message": failure.message, "status": failure.status}
 
 
 class _Gap(Tool[..., Any]):
@@ -472,7 +548,10 @@ def planned(step: PlanStep, *, is_item: bool = False) -> Planned:
 
 
 def _title(step: PlanStep, values: Values) -> str:
-    title = step.title.render(values)
+    try:
+        title = step.title.render(values)
+    except ToolError:
+        title = step.title.source  # for people only, who can read what it was to be
     return as_text(title) if title is not None else ""
 
 

@@ -14,7 +14,7 @@ import errno
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -40,6 +40,7 @@ from holdfast.tools.call import Call, HeldBack
 from holdfast.tools.halved import halved
 from holdfast.tools.http_body import TooLarge, read_body, text_of
 from holdfast.tools.http_client import REDIRECTS_MAX, WITHOUT_EFFECT, HttpClient, Trip, system_error
+from holdfast.tools.json_text import JsonInvalid, read_json
 from holdfast.tools.masks import masks
 from holdfast.tools.pace import Turns, parse_rate
 from holdfast.tools.tool import Tool, tool
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     import httpx
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
+JSON_BYTES_MAX = 16 * 1024 * 1024  # of a body that is kept as JSON beside its text
 CONNECTIONS_PER_HOST = 8
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # it is this machine that has too little
 SAID_CHARS_SHOWN = 300  # of what a server says about an error: enough for its reason
@@ -65,12 +67,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Response(TypedDict):
-    """`text` is empty where the body is no text, and `base64` holds it."""
+    """`text` is empty where the body is no text, and `base64` holds it. `json` is null where the answer is not JSON."""
 
     status: int
     url: str
     headers: dict[str, str]
     text: str
+    json: NotRequired[Any]  # always there, but a person who writes down an answer may leave it out
     base64: str | None
 
 
@@ -153,11 +156,13 @@ class Http(Adapter):
         except Exception as error:
             raise explained(error, url, trip) from error
         is_text = _is_text(response, body)
+        text = text_of(response, body) if is_text else ""
         return {
             "status": response.status_code,
             "url": str(response.url),
             "headers": dict(response.headers),
-            "text": text_of(response, body) if is_text else "",
+            "text": text,
+            "json": _json_of(response, text),
             "base64": None if is_text else base64.b64encode(body).decode(),
         }
 
@@ -210,6 +215,16 @@ def _is_text(response: httpx.Response, body: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return b"\0" not in body
+
+
+def _json_of(response: httpx.Response, text: str) -> Any:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not kind.endswith(("/json", "+json")) or len(text) > JSON_BYTES_MAX:
+        return None
+    try:
+        return read_json(text.removeprefix("\ufeff"))
+    except JsonInvalid:
+        return None
 
 
 # ---- what went wrong -------------------------------------------------------------------------------------------------
@@ -274,14 +289,14 @@ def raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
     # Whoever says 503 may have begun: only of a question that has no effect is it as good as "come back later".
     is_harmless = response.request.method in WITHOUT_EFFECT
     if status == 429 or (status == 503 and is_harmless and retry_after_s is not None):
-        raise RateLimited(said, retry_after_s=retry_after_s)
+        raise RateLimited(said, retry_after_s=retry_after_s, status=status)
     if status in (401, 403, 407):
-        raise NotPermitted(f"{said}{detail}; check the credentials in headers")
+        raise NotPermitted(f"{said}{detail}; check the credentials in headers", status=status)
     if status in (408, 425):
-        raise Transient(said + detail, without_effect=True)
+        raise Transient(said + detail, without_effect=True, status=status)
     if status >= 500 and status not in (501, 505):
-        raise Transient(said + detail, retry_after_s=retry_after_s)
-    raise ToolError(said + detail, without_effect=True)
+        raise Transient(said + detail, retry_after_s=retry_after_s, status=status)
+    raise ToolError(said + detail, without_effect=True, status=status)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -13,18 +13,19 @@ import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, cast
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.errors import InvalidCall, ResourceShort
+from holdfast.core.errors import InvalidCall, ResourceShort, ToolError
 from holdfast.core.resources import DEFAULTS, Resources, Usage, say_size
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.call import Call
-from holdfast.tools.output import Encoding, Output
+from holdfast.tools.json_text import JsonInvalid, read_json
+from holdfast.tools.output import OUTPUT_BYTES_MAX, Encoding, Output
 from holdfast.tools.processes import Exit, spawn
-from holdfast.tools.shell_failure import failure_of, over_text
+from holdfast.tools.shell_failure import failure_of, last_lines, over_text, shown
 from holdfast.tools.tool import Tool, tool
 from holdfast.tools.wording import Mistake
 
@@ -43,6 +44,11 @@ class Result(TypedDict):
     stderr: str
     truncated: bool
     spoilt: bool
+    json: NotRequired[Any]  # with `parse: json`
+    lines: NotRequired[list[str]]  # with `parse: lines`
+
+
+Parse = Literal["json", "lines"]
 
 
 SUCCESS = Result(exit_code=0, stdout="", stderr="", truncated=False, spoilt=False)
@@ -62,7 +68,7 @@ class Commands:
         self._passes = re.compile("|".join(map(fnmatch.translate, config.env)) or "(?!)").match
         self._free_bytes_min = config.free_bytes_min
 
-    async def run(
+    async def run(  # noqa: PLR0917 -- one parameter per thing a command may be told
         self,
         command: str | list[str],
         call: Call,
@@ -70,11 +76,14 @@ class Commands:
         env: dict[str, str] | None = None,
         stdin: str | None = None,
         encoding: Encoding = "text",
+        parse: Parse | None = None,
     ) -> Result:
         """Run a command: a string through `sh -c`, a list as it is. `env` is added to what the settings let through.
 
-        `encoding: base64` is for a command that prints something else than text.
+        `encoding: base64` is for a command that prints something else than text. `parse` also gives what it prints as
+        `json` or as a list of `lines`.
         """
+        _check_parse(parse, encoding)
         argv = _argv(command)
         folder = call.folder / cwd if cwd else call.folder
         limits = call.resources.over(DEFAULTS)
@@ -103,13 +112,18 @@ class Commands:
             raise ResourceShort(over_text(argv, "output", limits))
         if failure is not None:
             raise failure
-        return {
+        result: Result = {
             "exit_code": end.code,
             "stdout": output.stdout.result(argv),
             "stderr": output.stderr.text(),
             "truncated": output.stdout.truncated or output.stderr.truncated,
             "spoilt": output.stdout.is_spoilt() or output.stderr.is_spoilt(),
         }
+        if parse == "lines":
+            result["lines"] = _lines(result["stdout"])
+        elif parse == "json":
+            result["json"] = _json(argv, result["stdout"], is_cut=output.stdout.truncated)
+        return result
 
     def _environment(self, own: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in own.items() if self._passes(name)}
@@ -125,6 +139,29 @@ def _argv(command: str | list[str]) -> list[str]:
 def _judge(known: Mapping[str, Any], later: Collection[str]) -> None:
     if "command" in known:
         _argv(known["command"])
+    _check_parse(known.get("parse"), known.get("encoding", "text"))
+
+
+def _check_parse(parse: Parse | None, encoding: Encoding) -> None:
+    if parse is not None and encoding != "text":
+        raise InvalidCall(f"parse: reads text, and encoding says {encoding}; leave one of them out")
+
+
+def _lines(text: str) -> list[str]:
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def _json(argv: Sequence[str], text: str, *, is_cut: bool) -> Any:
+    """The command has ended well, so it has happened: that its output is something else is a failure of its own."""
+    if is_cut:
+        raise ToolError(
+            f"its output is longer than the {say_size(OUTPUT_BYTES_MAX)} that are kept, so it cannot be read as JSON: "
+            f"{shown(argv)};\nlet it write to a file, or print less"
+        )
+    try:
+        return read_json(text)
+    except JsonInvalid as error:
+        raise ToolError(f"its output is not JSON: {error}, from: {shown(argv)}\n{last_lines(text)}") from None
 
 
 def _notice_lost_room(call: Call, folder: Path, before: int | None, end: Exit, limits: Resources) -> None:

@@ -66,7 +66,8 @@ def failure_of(
     if short is not None:
         return short
     what = f"exit code {end.code}" if end.code > 0 else f"killed by {signal_name(-end.code)}"
-    return ToolError(f"{what} from: {shown(argv)}" + (f"\n{last}" if last else "") + memory_hint(limits, last))
+    text = f"{what} from: {shown(argv)}" + (f"\n{last}" if last else "") + memory_hint(limits, last)
+    return ToolError(text, status=max(0, end.code))
 
 
 def beyond_limit(
