@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
@@ -46,9 +46,23 @@ from holdfast.version import VERSION
 
 if TYPE_CHECKING:  # what reads plans and what sends is loaded when it is needed: commands that only look do without
     from holdfast.programs.function import Function
-    from holdfast.programs.prepare import Preparer, Subject
+    from holdfast.programs.prepare import Found, Preparer, Subject
 
 log = logging.getLogger("holdfast")
+
+
+class TaskOptions(TypedDict, total=False):
+    """What may be said about a task besides its program and inputs; `Engine.start` describes each."""
+
+    owner: str
+    key: str
+    title: str
+    labels: Mapping[str, str] | None
+    budget: float | Mapping[str, float] | None
+    resources: Resources | Mapping[str, Any] | None
+    checkpoint: Checkpoints | Mapping[str, Any] | None
+    cache: bool
+    by: str
 
 
 class Engine(core_engine.Engine):
@@ -142,20 +156,48 @@ class Engine(core_engine.Engine):
         every tool is asked anew; what it answers is kept for others all the same. `by` says who hands it in, where that
         is not whoever runs this process.
         """
+        found, created = self._described(
+            program, inputs, owner=owner, key=key, title=title, labels=labels, hold=hold, budget=budget,
+            resources=resources, checkpoint=checkpoint, cache=cache, by=by,
+        )  # fmt: skip
+        unmet = self.preparer.unmet(found)
+        if unmet:
+            raise Misconfigured("\n".join(["nothing was started, because something is missing:", *unmet]))
+        return await self.create(created, program=self._open(created))
+
+    async def submit(
+        self, program: Subject, *, inputs: Mapping[str, Any] | None = None, **said: Unpack[TaskOptions]
+    ) -> Run:
+        """Hand a task over to the workers: when this returns, the task is on disk, and nothing of it has begun.
+
+        It takes what `start` takes, but for `hold`. The next engine that recovers (`holdfast worker`, or
+        `Engine(recover="all")`) drives it. It needs what the task requires; this process does not.
+        """
+        _, created = self._described(program, inputs, **said)
+        return await self.create(created, drive=False)
+
+    def _described(
+        self,
+        program: Subject,
+        inputs: Mapping[str, Any] | None,
+        *,
+        owner: str = "",
+        by: str = "",
+        cache: bool = True,
+        checkpoint: Checkpoints | Mapping[str, Any] | None = None,
+        **said: Any,
+    ) -> tuple[Found, ev.TaskCreated]:
+        """The program that is meant, and the task with everything that was said about it, checked."""
         from holdfast.core.plan_checkpoint import checkpoints_of
 
         found = self.preparer.find(program)
         created = self.preparer.prepare(
-            found, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
-            budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
-            resources=resources, fresh=not cache, by=by or user(),
+            found, inputs, owner=owner or self.settings.owner, fresh=not cache, by=by or user(),
+            checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None, **said,
         )  # fmt: skip
         if created.checkpoint is None:
             created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)
-        unmet = self.preparer.unmet(found)
-        if unmet:
-            raise Misconfigured("\n".join(["nothing was started, because something is missing:", *unmet]))
-        return await self.submit(created, program=self._open(created))
+        return found, created
 
     def _open(self, created: ev.TaskCreated) -> Any:
         from holdfast.core.execution import Execution

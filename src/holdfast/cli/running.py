@@ -114,7 +114,7 @@ def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
                 return _tell_held(started.id, as_json)
             if detached:
                 return await detach(engine, started, as_json)
-            note = _known_by(key, await started.head(), began_at) if key else ""
+            note = known_by(key, await started.head(), began_at) if key else ""
             return await stay(engine, started, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile)
 
     return wait_for(work())
@@ -200,7 +200,7 @@ def _turnstile(wanted: bool, is_blind: bool) -> Turnstile | None:
     return Turnstile()
 
 
-def _known_by(key: str, head: Head, began_at: int) -> str:
+def known_by(key: str, head: Head, began_at: int) -> str:
     """That a key was used before, if it was: what is shown then is what has been, and looks like a second run."""
     if head.created_at >= began_at:
         return ""
