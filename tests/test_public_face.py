@@ -29,6 +29,7 @@ FACE = [
     "Misconfigured",
     "NotPermitted",
     "Plan",
+    "Query",
     "RateLimited",
     "Refused",
     "ResourceShort",
@@ -43,6 +44,7 @@ FACE = [
     "current_call",
     "function",
     "tool",
+    "toolset",
 ]
 
 

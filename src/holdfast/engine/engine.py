@@ -32,7 +32,7 @@ from holdfast.engine.checkpointing import Owed
 from holdfast.engine.command_gateway import CommandGateway, user
 from holdfast.engine.compat import differences, home_elsewhere, only_of_folder, unaccepted
 from holdfast.engine.driver import Driver
-from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, suited, task_of
+from holdfast.engine.forks import blobs_of, copied_events, forked_from, looked_up_later, suited, task_of
 from holdfast.engine.health import HealthWatch
 from holdfast.engine.holding import hold, let_go
 from holdfast.engine.keeping import Keeper, Onlooker, Recovery
@@ -315,7 +315,7 @@ class Engine:
             parent=None,
             owner=by or created.owner,
             by=by or user(),
-            forked_from=ev.ForkedFrom(id=execution_id, at=at),
+            forked_from=forked_from(created, execution_id, at),
         )
         copied = copied if replacing is None else suited(self.services, fresh, copied)
         blobs = await blobs_of(self.services.store, [fresh, *copied])

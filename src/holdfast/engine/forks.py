@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.errors import NotFound, Refused
-from holdfast.core.execution import Execution, call_key, parent_of
+from holdfast.core.execution import Execution, call_key, origin_of, parent_of
 from holdfast.core.lifecycle import ENDS
 from holdfast.core.suggest import did_you_mean
 from holdfast.journal.blobs import fetch_blob, large_values
@@ -96,8 +96,13 @@ async def inherited(
         return created, [], []
     if task_of(task) != task_of(created):
         return created, [], []
-    fork = msgspec.structs.replace(created, forked_from=ev.ForkedFrom(id=child.id))
+    fork = msgspec.structs.replace(created, forked_from=forked_from(task, child.id))
     return fork, copied, await blobs_of(store, copied)
+
+
+def forked_from(created: ev.TaskCreated, execution_id: str, at: str = "") -> ev.ForkedFrom:
+    """What a fork of this execution records."""
+    return ev.ForkedFrom(id=execution_id, at=at, origin=origin_of(created, execution_id))
 
 
 async def looked_up_later(store: Store, origin_id: str) -> tuple[str, ...]:

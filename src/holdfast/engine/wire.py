@@ -133,8 +133,6 @@ def plain(value: Any) -> object:
     return value
 
 
-
-
 def wire_head(head: Head, is_dead: Callable[[str], bool]) -> dict[str, object]:
     """One row of a list. `is_dead` tells of a driver whether its process is gone."""
     return {

@@ -174,7 +174,7 @@ class SchemaSignature(Signature):
         self._properties = cast("dict[str, Any]", self._schema["properties"])
         required: Any = self._schema.get("required", ())
         self.parameters = {
-            name: Parameter(name, Any, inspect.Parameter.empty if name in required else None, ())
+            name: Parameter(name, Any, inspect.Parameter.empty if name in required else None, Any)
             for name in self._properties
         }
         others: Any = self._schema.get("additionalProperties", NAMES in self._schema)
