@@ -36,6 +36,7 @@ from holdfast.engine.tidying import Retention
 from holdfast.journal.open import Journal, open_journal
 from holdfast.journal.writer import Writer
 from holdfast.settings import Settings, ensure_data_folder, load_settings
+from holdfast.settings.invocation import invocation
 from holdfast.settings.known import remember
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.home import refuse_while_loading
@@ -340,7 +341,7 @@ def _notices_of(settings: Settings, services: Services) -> Notices | None:
         return None
     for trouble in channel_troubles(settings, services.registry):
         raise SettingsInvalid(trouble)
-    return Notices(services, notify.tell, said.channels, said.on, said.url)
+    return Notices(services, notify.tell, said.channels, said.on, said.url, invocation(settings))
 
 
 def channel_troubles(settings: Settings, registry: Registry) -> Iterator[str]:

@@ -156,7 +156,8 @@ output: ${{ steps.go.output }}
 def environment(**more: str) -> dict[str, str]:
     """The Holdfast under test is found from any folder, installed or not."""
     source = str(Path(holdfast.__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": source, "COLUMNS": "200", **more}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # where `holdfast` is found by name
+    return {**os.environ, "PATH": path, "PYTHONPATH": source, "COLUMNS": "200", **more}
 
 
 class Result(NamedTuple):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec import Raw
 
 from holdfast.cli import place
+from holdfast.cli.invocation import holdfast
 from holdfast.core.differences import Difference
 from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
 from holdfast.core.events import Blob, TaskCreated
@@ -168,12 +169,12 @@ async def _execution(store: Store, head: Head, registry: Registry, liveness: Liv
         await store.quarantine(head.id, head.quarantined or str(error))
         what = str(error) if error.execution_id else f"execution {head.id}: {error}"
         meaning = "It was set aside: nobody drives it, the others go on"
-        todo = f"Restore a backup, then holdfast doctor --release {head.id}; or start it anew"
+        todo = f"Restore a backup, then {holdfast()} doctor --release {head.id}; or start it anew"
         return [Finding("problem", "damaged execution", what, meaning, todo, head.id)]
     findings: list[Finding] = []
     if head.quarantined:
         what = f"execution {head.id} is set aside ({head.quarantined}), but is whole now"
-        todo = f"Let it back in: holdfast doctor --release {head.id}"
+        todo = f"Let it back in: {holdfast()} doctor --release {head.id}"
         findings.append(Finding("problem", "set aside", what, "Nobody drives it", todo, head.id))
     if head.status not in ENDS:
         findings += [*_orphaned(head, liveness), *_tools(head, state.facts(), registry)]
@@ -218,7 +219,9 @@ def _orphaned(head: Head, liveness: Liveness) -> list[Finding]:
         return []
     what = f"execution {head.id} ({head.name}) is {head.status}, but {why}"
     return [
-        Finding("warning", "orphaned", what, "It does not move; nothing is lost", f"holdfast resume {head.id}", head.id)
+        Finding(
+            "warning", "orphaned", what, "It does not move; nothing is lost", f"{holdfast()} resume {head.id}", head.id
+        )
     ]
 
 
@@ -227,7 +230,7 @@ def _tools(head: Head, created: TaskCreated, registry: Registry) -> list[Finding
     found = tool_differences(created, registry)
     if created.program.kind == "function" and created.program.name not in registry.function_names():
         found.append(Difference(code="function_missing", name=created.program.name))
-    todo = f"Put it back in `modules`, or go on regardless: holdfast resume {head.id} --force"
+    todo = f"Put it back in `modules`, or go on regardless: {holdfast()} resume {head.id} --force"
     return [
         Finding(
             "warning", "program", f"execution {head.id}: {what}", "It cannot go on as it was started", todo, head.id

@@ -10,6 +10,7 @@ from holdfast.cli import candidates
 from holdfast.cli.bulk import ONE, Many, Selection, do_many
 from holdfast.cli.detaching import Detach, check_detachable, detach
 from holdfast.cli.going_on import resuming
+from holdfast.cli.invocation import holdfast
 from holdfast.cli.options import (
     AsJson,
     Inputs,
@@ -221,5 +222,5 @@ def _tell_held(execution_id: str, as_json: bool) -> int:
     if as_json:
         print(json_line({"id": execution_id, "status": "queued", "held": True}))
     else:
-        print(f"handed in and held as {execution_id}\nstart it with: holdfast resume {execution_id}")
+        print(f"handed in and held as {execution_id}\nstart it with: {holdfast()} resume {execution_id}")
     return 0

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli import candidates
+from holdfast.cli.invocation import holdfast
 from holdfast.cli.options import AsJson, Inputs, UsedAtMost, dollars, pairs, read_inputs_file, resources_said
 from holdfast.cli.place import driving_engine, now_us, settings_of, wait_for
 from holdfast.cli.running import known_by
@@ -65,7 +66,7 @@ def submit(  # noqa: PLR0913, PLR0917 -- one parameter per option
             )  # fmt: skip
             head = await run.head()
         note = known_by(key, head, began_at) if key else ""
-        said = note or f"in the queue; a worker drives it: holdfast worker; watch it: holdfast watch {run.id}"
+        said = note or f"in the queue; a worker drives it: holdfast worker; watch it: {holdfast()} watch {run.id}"
         if as_json:
             print(json_line({"id": run.id, "status": head.status, "text": said}))
         else:

@@ -46,27 +46,28 @@ def key_of(execution_id: str, fact: str) -> str:
     return f"notice:{execution_id}:{fact}"
 
 
-def notice_of(state: Execution, fact: str, url: str = "") -> Notice:
+def notice_of(state: Execution, fact: str, url: str = "", called: str = "holdfast") -> Notice:
+    """`called` is how a command begins that works wherever the notice is read."""
     if fact != ENDED:
-        return _of_request(state, state.requests[fact].request, url)
+        return _of_request(state, state.requests[fact].request, url, called)
     if state.failure is None:
-        return _notice(state, "done", fact, f"{_name(state)} is done", [], url)
+        return _notice(state, "done", fact, f"{_name(state)} is done", [], url=url, called=called)
     card = card_of_failure(state.id, state.failure, state.failed_path, state.facts().program.kind)
-    return _notice(state, "failed", fact, f"{_name(state)} failed", _lines(card), url)
+    return _notice(state, "failed", fact, f"{_name(state)} failed", _lines(card, called), url=url, called=called)
 
 
-def notice_of_many(number: int, key: str) -> Notice:
+def notice_of_many(number: int, key: str, called: str = "holdfast") -> Notice:
     """Of facts that came too fast for each to be told by itself, or even to be remembered."""
     what = "1 more has something to tell" if number == 1 else f"{number} more have something to tell"
     lines = (
         "too many at once to tell of each; what waits and what has ended is here:",
-        "holdfast inbox",
-        "holdfast list",
+        f"{called} inbox",
+        f"{called} list",
     )
     return Notice(key, "many", what, "\n".join(lines))
 
 
-def _of_request(state: Execution, request: Request, url: str) -> Notice:
+def _of_request(state: Execution, request: Request, url: str, called: str) -> Notice:
     words = {
         "approval": "asks for an approval",
         "question": "asks a question",
@@ -75,13 +76,15 @@ def _of_request(state: Execution, request: Request, url: str) -> Notice:
         "budget": "has run out of budget",
     }
     title = f"{_name(state)} {words.get(request.kind, 'waits for a person')}"
-    lines = _lines(card_of_request(state.id, request), _wanted(request))
-    return _notice(state, _OF_KIND.get(request.kind, "waiting"), request.id, title, lines, url)
+    lines = _lines(card_of_request(state.id, request), called, _wanted(request))
+    return _notice(state, _OF_KIND.get(request.kind, "waiting"), request.id, title, lines, url=url, called=called)
 
 
-def _notice(state: Execution, occasion: str, fact: str, title: str, lines: list[str], url: str) -> Notice:
+def _notice(
+    state: Execution, occasion: str, fact: str, title: str, lines: list[str], *, url: str, called: str
+) -> Notice:
     link = [f"{url.rstrip('/')}/executions/{state.id}"] if url else []
-    text = "\n".join([*lines, *link, f"holdfast show {state.id}"])
+    text = "\n".join([*lines, *link, f"{called} show {state.id}"])
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[:TEXT_CHARS_MAX]}…"
     return Notice(key_of(state.id, fact), occasion, " ".join(title.split())[:200], text)
@@ -102,7 +105,7 @@ def _wanted(request: Request) -> list[str]:
     return [f"{name}: {in_words(field)}" for name, field in fields.items()]
 
 
-def _lines(card: Card, wanted: Sequence[str] = ()) -> list[str]:
+def _lines(card: Card, called: str, wanted: Sequence[str] = ()) -> list[str]:
     lines = [card.what, "", *wanted, *([""] if wanted else [])]
     if card.step:
         lines.append(f"step: {card.step}" + (f" ({card.tool})" if card.tool else ""))
@@ -110,8 +113,9 @@ def _lines(card: Card, wanted: Sequence[str] = ()) -> list[str]:
         lines.append(f"what is known: {card.category_text}; {card.happened_text}")
     if card.affects:
         lines.append(f"what hangs on it: {', '.join(card.affects)}")
-    return [*lines, "", *map(_typed, card.choices), ""]
+    return [*lines, "", *(_typed(choice, called) for choice in card.choices), ""]
 
 
-def _typed(choice: Choice) -> str:
-    return f"{choice.command}  # {choice.meaning}" if choice.meaning else choice.command
+def _typed(choice: Choice, called: str) -> str:
+    command = choice.command.replace("holdfast", called, 1)
+    return f"{command}  # {choice.meaning}" if choice.meaning else command

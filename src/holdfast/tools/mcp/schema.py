@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 DEPTH_MAX = 64  # of a schema
 REFERENCES_MAX = 10_000  # followed while one value is checked: a small schema can ask for more than a lifetime's work
 MISTAKES_MAX = 20
-EXTRA_NEEDED = Trouble("MCP servers need the extra mcp of Holdfast", "install it: pip install 'holdfast[mcp]'")
+EXTRA_NEEDED = Trouble("MCP servers need the Python package mcp", "install it: pip install 'mcp>=2.3,<3'")
 
 _NAMED = (
     "properties",
