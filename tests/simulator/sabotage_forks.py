@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 from holdfast.core import events as ev
-from holdfast.engine import carrying, forks
+from holdfast.engine import carrying, engine, forks
 from simulator.saboteur import Broken, broken, together
 
 
@@ -29,7 +29,17 @@ def leave_behind(kind: type[ev.Event]) -> Broken:
     return together(*(patch.object(room, "kept_events", fewer) for room in (forks, carrying)))
 
 
+def name_the_one_before() -> Broken:
+    """A retry of a retry takes the retry for where it all began."""
+
+    def forgetful(_: ev.TaskCreated, execution_id: str, at: str = "") -> ev.ForkedFrom:
+        return ev.ForkedFrom(id=execution_id, at=at, origin=execution_id)
+
+    return together(*(patch.object(room, "forked_from", forgetful) for room in (forks, carrying, engine)))
+
+
 FORK_SABOTEURS = (
+    broken("name the execution before as the origin", name_the_one_before, "every_fork_names_its_origin", 60),
     broken("forget what ended behind a step", cut_at_the_step, "what_completed_is_not_forgotten", 200),
     broken(
         "leave added steps behind", lambda: leave_behind(ev.PlanExtended), "what_was_added_to_a_plan_is_not_lost", 60

@@ -86,4 +86,21 @@ def what_nobody_has_taken_comes_along(case: Case) -> Iterator[str]:
                 yield f"{story.id}: event {fact.seq} {event.name} of its origin was taken by nobody, and is forgotten"
 
 
-CHECKS: tuple[Check, ...] = (what_completed_is_not_forgotten, what_nobody_has_taken_comes_along)
+def every_fork_names_its_origin(case: Case) -> Iterator[str]:
+    """A retry of a retry names the first execution of the chain: tools file their state under it."""
+    for story in case.told.stories.values():
+        made_from = story.created.forked_from
+        if made_from is None:
+            continue
+        first = made_from.id
+        while (before := case.told.stories[first].created.forked_from) is not None:
+            first = before.id
+        if made_from.origin != first:
+            yield f"{story.id}: it goes back to {first}, and names {made_from.origin or 'nothing'}"
+
+
+CHECKS: tuple[Check, ...] = (
+    what_completed_is_not_forgotten,
+    what_nobody_has_taken_comes_along,
+    every_fork_names_its_origin,
+)
