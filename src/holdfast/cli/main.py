@@ -22,7 +22,6 @@ from holdfast.cli.place import Flags
 from holdfast.cli.text import fill_descriptors, json_line, silence
 from holdfast.cli.warning import tell_warnings
 from holdfast.core.errors import HoldfastError, UsageError
-from holdfast.settings.invocation import program, with_options
 
 OUTPUT_LOST = 74  # the exit code when what was to be printed could not be; the same number as EX_IOERR of sysexits.h
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -74,6 +73,8 @@ def shared(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
+    from holdfast.settings.invocation import program, with_options
+
     call_as(with_options(program(), folder=folder, store=store or os.environ.get("HOLDFAST_STORE"), profile=profile))
     context.obj = Flags(store=store, folder=folder, profile=profile)
 
