@@ -30,6 +30,7 @@ FACE = [
     "Misconfigured",
     "NotPermitted",
     "Plan",
+    "Query",
     "RateLimited",
     "Refused",
     "ResourceShort",
@@ -44,6 +45,7 @@ FACE = [
     "current_call",
     "function",
     "tool",
+    "toolset",
 ]
 
 

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from holdfast.core.policy import Approval, Breaker, Fallback, Retry, StepPolicy
     from holdfast.engine.run import Run
     from holdfast.engine.services import Limits
+    from holdfast.journal.store import Query
     from holdfast.programs.builder import Plan
     from holdfast.programs.context import Context
     from holdfast.programs.function import function
     from holdfast.tools.annotations import Lenient
     from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, current_call
     from holdfast.tools.tool import tool
+    from holdfast.tools.toolset import toolset
 
 _HOMES = {
     "holdfast.app": ("Engine",),
@@ -57,12 +59,14 @@ _HOMES = {
     "holdfast.core.policy": ("Approval", "Breaker", "Fallback", "Retry", "StepPolicy"),
     "holdfast.engine.run": ("Run",),
     "holdfast.engine.services": ("Limits",),
+    "holdfast.journal.store": ("Query",),
     "holdfast.programs.builder": ("Plan",),
     "holdfast.programs.context": ("Context",),
     "holdfast.programs.function": ("function",),
     "holdfast.tools.annotations": ("Lenient",),
     "holdfast.tools.call": ("Call", "DidNotHappen", "Happened", "Unknown", "current_call"),
     "holdfast.tools.tool": ("tool",),
+    "holdfast.tools.toolset": ("toolset",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -85,6 +89,7 @@ __all__ = [
     "Misconfigured",
     "NotPermitted",
     "Plan",
+    "Query",
     "RateLimited",
     "Refused",
     "ResourceShort",
@@ -99,6 +104,7 @@ __all__ = [
     "current_call",
     "function",
     "tool",
+    "toolset",
 ]
 
 

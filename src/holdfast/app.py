@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
@@ -36,6 +36,7 @@ from holdfast.engine.tidying import Retention
 from holdfast.journal.open import Journal, open_journal
 from holdfast.journal.writer import Writer
 from holdfast.settings import Settings, ensure_data_folder, load_settings
+from holdfast.settings.invocation import invocation
 from holdfast.settings.known import remember
 from holdfast.tools.adapter import Adapter, Place
 from holdfast.tools.home import refuse_while_loading
@@ -46,9 +47,25 @@ from holdfast.version import VERSION
 
 if TYPE_CHECKING:  # what reads plans and what sends is loaded when it is needed: commands that only look do without
     from holdfast.programs.function import Function
-    from holdfast.programs.prepare import Preparer, Subject
+    from holdfast.programs.prepare import Found, Preparer, Subject
 
 log = logging.getLogger("holdfast")
+
+
+class TaskOptions(TypedDict, total=False):
+    """What may be said about a task besides its program and inputs; `Engine.start` describes each."""
+
+    owner: str
+    key: str
+    title: str
+    labels: Mapping[str, str] | None
+    budget: float | Mapping[str, float] | None
+    resources: Resources | Mapping[str, Any] | None
+    checkpoint: Checkpoints | Mapping[str, Any] | None
+    cache: bool
+    by: str
+    pause_timeout: float | str | None
+    on_pause_timeout: ev.OnTimeout | None
 
 
 class Engine(core_engine.Engine):
@@ -145,23 +162,54 @@ class Engine(core_engine.Engine):
         is not whoever runs this process. `pause_timeout` is how long a pause may last, and `on_pause_timeout` what
         happens then, "stop" or "resume", where it says otherwise than its plan or function.
         """
+        found, created = self._described(
+            program, inputs, owner=owner, key=key, title=title, labels=labels, hold=hold, budget=budget,
+            resources=resources, checkpoint=checkpoint, cache=cache, by=by, pause_timeout=pause_timeout,
+            on_pause_timeout=on_pause_timeout,
+        )  # fmt: skip
+        unmet = self.preparer.unmet(found)
+        if unmet:
+            raise Misconfigured("\n".join(["nothing was started, because something is missing:", *unmet]))
+        return await self.create(created, program=self._open(created))
+
+    async def submit(
+        self, program: Subject, *, inputs: Mapping[str, Any] | None = None, **said: Unpack[TaskOptions]
+    ) -> Run:
+        """Hand a task over to the workers: when this returns, the task is on disk, and nothing of it has begun.
+
+        It takes what `start` takes, but for `hold`. The next engine that recovers (`holdfast worker`, or
+        `Engine(recover="all")`) drives it. It needs what the task requires; this process does not.
+        """
+        _, created = self._described(program, inputs, **said)
+        return await self.create(created, drive=False)
+
+    def _described(  # noqa: PLR0913 -- as `start`
+        self,
+        program: Subject,
+        inputs: Mapping[str, Any] | None,
+        *,
+        owner: str = "",
+        by: str = "",
+        cache: bool = True,
+        checkpoint: Checkpoints | Mapping[str, Any] | None = None,
+        pause_timeout: float | str | None = None,
+        on_pause_timeout: ev.OnTimeout | None = None,
+        **said: Any,
+    ) -> tuple[Found, ev.TaskCreated]:
+        """The program that is meant, and the task with everything that was said about it, checked."""
         from holdfast.core.plan_checkpoint import checkpoints_of
         from holdfast.programs.function import pause_limit_of
 
         found = self.preparer.find(program)
         pause_timeout_s, then = pause_limit_of(pause_timeout, on_pause_timeout)
         created = self.preparer.prepare(
-            found, inputs, owner=owner or self.settings.owner, key=key, title=title, labels=labels, hold=hold,
-            budget=budget, checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
-            resources=resources, fresh=not cache, by=by or user(),
-            pause_timeout_s=pause_timeout_s, on_pause_timeout=then,
+            found, inputs, owner=owner or self.settings.owner, fresh=not cache, by=by or user(),
+            checkpoint=checkpoints_of(checkpoint) if checkpoint is not None else None,
+            pause_timeout_s=pause_timeout_s, on_pause_timeout=then, **said,
         )  # fmt: skip
         if created.checkpoint is None:
             created = msgspec.structs.replace(created, checkpoint=self.settings.checkpoint)
-        unmet = self.preparer.unmet(found)
-        if unmet:
-            raise Misconfigured("\n".join(["nothing was started, because something is missing:", *unmet]))
-        return await self.submit(created, program=self._open(created))
+        return found, created
 
     def _open(self, created: ev.TaskCreated) -> Any:
         from holdfast.core.execution import Execution
@@ -306,7 +354,7 @@ def _notices_of(settings: Settings, services: Services) -> Notices | None:
         return None
     for trouble in channel_troubles(settings, services.registry):
         raise SettingsInvalid(trouble)
-    return Notices(services, notify.tell, said.channels, said.on, said.url)
+    return Notices(services, notify.tell, said.channels, said.on, said.url, invocation(settings))
 
 
 def channel_troubles(settings: Settings, registry: Registry) -> Iterator[str]:

@@ -18,7 +18,7 @@ def test_the_demo_kills_resumes_and_repeats_nothing(shop: Workshop) -> None:
     assert 'Killed with SIGKILL in the middle of step "chart"' in result.out
     assert "almanac: attempt 2 failed" in result.out
     assert "picture: failed (not critical, going on)" in result.out
-    command = re.search(r"holdfast (-C holdfast-demo show \S+)", result.out)
+    command = re.search(r"holdfast (-C \S+/holdfast-demo show \S+)", result.out)
     assert command is not None
     page = shop.run(*command[1].split()).out
     assert "completed" in page

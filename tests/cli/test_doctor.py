@@ -251,9 +251,9 @@ def test_a_password_that_is_too_short_to_be_masked_is_named_and_not_shown(well: 
 @pytest.mark.parametrize(
     ("package", "table", "text"),
     [
-        ("playwright", "[tools.browser]\nwidth = 800\n", "pip install 'holdfast[browser]'"),
-        ("mcp", '[tools.mcp.servers.s]\ncommand = ["sh"]\n', "pip install 'holdfast[mcp]'"),
-        ("apprise", '[tools.notify.channels]\nhere = "json://localhost/"\n', "pip install 'holdfast[notify]'"),
+        ("playwright", "[tools.browser]\nwidth = 800\n", "pip install playwright"),
+        ("mcp", '[tools.mcp.servers.s]\ncommand = ["sh"]\n', "pip install 'mcp>=2.3,<3'"),
+        ("apprise", '[tools.notify.channels]\nhere = "json://localhost/"\n', "pip install apprise"),
     ],
 )
 def test_an_extra_that_the_settings_need_and_is_not_installed_is_named(

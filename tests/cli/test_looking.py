@@ -334,8 +334,10 @@ def test_the_table_of_commands_says_what_each_family_has(family: str) -> None:
     assert tuple(commands_of(family)) == FAMILIES[family]
 
 
-def test_wrong_commands_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_commands_are_explained(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from holdfast.cli.main import run
+
+    monkeypatch.setenv("PATH", environment()["PATH"])
 
     assert run(["rnu"]) == 2
     assert capsys.readouterr().err.startswith("holdfast: No such command 'rnu'")

@@ -22,11 +22,11 @@ def test_person_is_told_what_is_asked_and_when_it_is_done(shop: Workshop) -> Non
         assert hook.titles == ["ask asks for an approval"]
         asked = hook.got[0]["message"]
         assert "Publish it?" in asked
-        assert f"holdfast approve {found} publish" in asked
+        assert f"holdfast -C {shop.folder} approve {found} publish" in asked
         assert f"https://flow.example.test/executions/{found}" in asked
         [mail] = box.mails
         assert mail["subject"] == "ask asks for an approval"
-        assert f"holdfast approve {found} publish" in mail.get_content()
+        assert f"holdfast -C {shop.folder} approve {found} publish" in mail.get_content()
         shop.run("approve", found, "publish")
         shop.run("resume", found, code=None)
         assert hook.titles == ["ask asks for an approval", "ask is done"]
@@ -41,7 +41,7 @@ def test_failure_is_told_with_what_it_affects_and_what_can_be_done(shop: Worksho
         assert letter["title"] == "fail failed"
         assert "it broke" in letter["message"]
         assert "what hangs on it: never" in letter["message"]
-        assert f"holdfast retry {shop.newest()['id']}" in letter["message"]
+        assert f"holdfast -C {shop.folder} retry {shop.newest()['id']}" in letter["message"]
 
 
 def test_sender_that_is_killed_while_sending_does_not_make_the_next_one_send_again(shop: Workshop) -> None:

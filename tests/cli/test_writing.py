@@ -29,7 +29,7 @@ def empty(tmp_path: Path) -> Workshop:
 
 def test_the_new_project_is_in_order_runs_and_passes_its_own_tests(empty: Workshop) -> None:
     said = empty.run("init", "tides").out
-    assert "now type, in tides:\n  holdfast check\n  holdfast run report.yaml -i place=pier\n" in said
+    assert "now type:\n  cd tides\n  holdfast check\n  holdfast run report.yaml -i place=pier\n" in said
     assert said.endswith("and for its test:\n  pip install pytest\n  pytest\n")
     empty.folder /= "tides"
     assert empty.run("check", "--strict").out == "1 plan: 0 mistakes, 0 warnings\n"

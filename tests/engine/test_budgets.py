@@ -368,7 +368,7 @@ async def test_an_attempt_that_was_lost_counts_its_estimate_once() -> None:
         lost = ev.StepStarted(
             at=created.at, path="a", tool="ask", digest=DIGEST, arguments=NOTHING, reserved_micros=300_000
         )
-        run = await engine.submit(created, copied=[lost], program=engine._open(created))
+        run = await engine.create(created, copied=[lost], program=engine._open(created))
         assert await settled(run) == "waiting", "the lost attempt and its repetition have taken everything"
         assert await spend_of(run) == (0.6, 1, 0.6, 0.0)
         assert [asked.request.path for asked in (await run.state()).open_requests()] == ["b"]
@@ -383,7 +383,7 @@ async def test_without_room_for_a_repetition_the_lost_attempt_is_settled_and_a_p
         lost = ev.StepStarted(
             at=created.at, path="a", tool="ask", digest=DIGEST, arguments=NOTHING, reserved_micros=300_000
         )
-        run = await engine.submit(created, copied=[lost], program=engine._open(created))
+        run = await engine.create(created, copied=[lost], program=engine._open(created))
         assert await settled(run) == "waiting"
         assert await spend_of(run) == (0.3, 1, 0.5, 0.0)
         await run.resolve("a", "skip")
@@ -406,7 +406,7 @@ async def test_a_lost_step_that_waits_for_a_childs_share_does_not_look_as_if_it_
         lost = ev.StepStarted(
             at=created.at, path="mine", tool="ask", digest=DIGEST, arguments=NOTHING, reserved_micros=300_000
         )
-        run = await engine.submit(created, copied=[lost], program=engine._open(created))
+        run = await engine.create(created, copied=[lost], program=engine._open(created))
         await seen(run, "task:waiting", lambda event: {reason.path for reason in event.reasons} == {"kid", "mine"})
         state = await run.state()
         mine = state.steps["mine"]
@@ -430,7 +430,7 @@ async def test_losses_count_also_when_the_step_waited_for_money_after_each() -> 
                 )
             )  # fmt: skip
             lost.append(ev.StepInterrupted(at=created.at, path="a", attempt=number, lost=True))
-        run = await engine.submit(created, copied=lost[:-1], program=engine._open(created))
+        run = await engine.create(created, copied=lost[:-1], program=engine._open(created))
         assert await settled(run) == "waiting"
         [asked] = (await run.state()).open_requests()
         assert f"its process ended {LOSSES_MAX} times while it ran" in asked.request.message

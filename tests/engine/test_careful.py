@@ -70,7 +70,7 @@ async def test_an_approval_that_has_expired_cannot_be_granted_any_more() -> None
             ev.StepWaiting(at=at, path="a", reason="approval", tool="deploy", kind="tool", due_at=at),
             ev.ApprovalRequested(at=at, request=request),
         ]
-        run = await engine.submit(created, copied=asked)  # and nobody has looked at it since
+        run = await engine.create(created, copied=asked)  # and nobody has looked at it since
         with pytest.raises(Refused, match="a expired before it was answered, and silence is a no"):
             await run.approve("a")
         assert "approval:expired" in await names(run)

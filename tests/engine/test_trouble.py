@@ -85,7 +85,7 @@ async def test_program_of_an_unknown_kind_is_left_for_one_who_knows_it(tmp_path:
     async with engine_at(tmp_path, echo) as engine:
         created = engine.preparer.prepare(plan(step("a", "echo")))
         foreign = msgspec.structs.replace(created, program=ev.Program(kind="dream", name="x"))
-        run = await engine.submit(foreign)
+        run = await engine.create(foreign)
         with pytest.raises(NotFound, match="nothing here can run a program of kind dream"):
             await result(run)
         with pytest.raises(NotFound, match="nothing here can run a program of kind dream"):

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from engine.kit import Gate, Script, echo, engine_at, names, plan, result, seen, settled, step, turns
+from holdfast.core.errors import InputInvalid
 from holdfast.engine.feed import FRAMES_MAX, Watched
 from holdfast.engine.wire import SHOWN_VALUE_BYTES_MAX
 from journal.support import sql
@@ -50,6 +51,62 @@ async def test_watching_an_ended_execution_from_its_end_ends_at_once(tmp_path: P
         await result(run)
         last = (await run.head()).seq
         assert await watched(run, last) == []
+
+
+async def test_watch_until_settled_ends_when_only_a_person_can_move_it(tmp_path: Path) -> None:
+    asks = plan(step("a", "echo"), {"id": "agree", "approval": "Shall we?"}, step("b", "echo"))
+    async with engine_at(tmp_path, echo) as engine:
+        run = await engine.start(asks)
+        async with asyncio.timeout(10):
+            shown = [item async for item in run.watch(until="settled") if item.seq is not None]
+        assert [item.type for item in shown] == await names(run)
+        assert shown[-1].type == "task:waiting"
+        await run.approve("agree")
+        last = shown[-1].seq
+        assert last is not None
+        async with asyncio.timeout(10):
+            rest = [item.type async for item in run.watch(last, until="settled") if item.seq is not None]
+        assert rest[-1] == "task:completed"
+        with pytest.raises(InputInvalid, match='until must be "ended" or "settled"'):
+            run.watch(until="waiting")  # type: ignore[arg-type]
+
+
+async def test_watch_until_settled_looks_into_the_children_it_waits_for(tmp_path: Path) -> None:
+    @holdfast.function
+    async def parent(ctx: holdfast.Context) -> None:
+        await (await ctx.start(asking)).result()
+
+    @holdfast.function
+    async def asking(ctx: holdfast.Context) -> None:
+        await ctx.ask("which colour?")
+
+    async with engine_at(tmp_path, functions=[parent, asking]) as engine:
+        run = await engine.start(parent)
+        async with asyncio.timeout(10):
+            shown = [item.type async for item in run.watch(until="settled") if item.seq is not None]
+        assert shown[-1] == "task:waiting"
+        (child,) = (await run.state()).children.values()
+        assert await engine.get(child.id).status() == "waiting"
+        await run.stop()
+        await result_or_end(run)
+
+
+async def result_or_end(run: holdfast.Run) -> None:
+    with pytest.raises(holdfast.ExecutionStopped):
+        await result(run)
+
+
+async def test_query_finds_executions_and_refuses_what_can_find_nothing(tmp_path: Path) -> None:
+    async with engine_at(tmp_path, echo) as engine:
+        await result(await engine.start(THREE, labels={"team": "harbour"}))
+        await result(await engine.start(THREE))
+        found = await engine.list(holdfast.Query(status=("completed",), labels={"team": "harbour"}))
+        assert [head.labels for head in found] == [{"team": "harbour"}]
+        assert await engine.list(holdfast.Query(status=("failed", "stopped"))) == []
+    with pytest.raises(InputInvalid, match=r'status takes several, such as status=\("failed",\)'):
+        holdfast.Query(status="failed")  # type: ignore[arg-type]
+    with pytest.raises(InputInvalid, match='no such status: "done"; there are: queued, running'):
+        holdfast.Query(status=("done",))
 
 
 async def test_events_are_on_disk_before_a_watcher_sees_them(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_without_the_driver_it_is_said_which_extra_to_install(tmp_path: Path) ->
         [sys.executable, "-c", WITHOUT_DRIVER], capture_output=True, text=True, cwd=tmp_path, check=True
     )
     assert "needs psycopg" in done.stdout
-    assert done.stdout.endswith("pip install 'holdfast[postgres]'\n")
+    assert done.stdout.endswith("pip install 'psycopg[binary]'\n")
 
 
 def test_the_driver_is_imported_only_when_it_is_needed(tmp_path: Path) -> None:

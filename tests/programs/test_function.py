@@ -109,6 +109,36 @@ async def test_only_tools_can_be_called_and_only_known_names() -> None:
 # ---- replay --------------------------------------------------------------------------------------------------------
 
 
+async def test_arguments_reach_a_tool_whose_parameters_are_named_like_those_of_call() -> None:
+    @holdfast.tool(name="label", effect="read")
+    def label(name: str, policy: str = "", arguments: str = "") -> str:
+        return f"{name} {policy} {arguments}"
+
+    @holdfast.function
+    async def program(ctx: holdfast.Context) -> str:
+        more = {"policy": "strict", "arguments": "all"}
+        return await ctx.call(label, "Ada", name="step", arguments=more)
+
+    async with engine_at("memory:", label, functions=[program]) as engine:
+        run = await engine.start(program)
+        assert await result(run) == "Ada strict all"
+        assert list((await run.state()).steps) == ["step"]
+
+    async def failed(call: Any) -> str:
+        @holdfast.function
+        async def wrong(ctx: holdfast.Context) -> None:
+            await call(ctx)
+
+        return await failure_of(wrong)
+
+    assert 'give that one with arguments={"name": …}' in await failed(lambda ctx: ctx.call(label, name="Ada"))
+    twice = await failed(lambda ctx: ctx.call(echo, value=1, arguments={"value": 2}))
+    assert "echo: value: given twice, by name and in arguments; give it once" in twice
+    given = await failed(lambda ctx: ctx.call(echo, 1, arguments={"value": 2}))
+    assert "echo: value: given twice, by position and by name; give it once" in given
+    assert "arguments: expected a mapping" in await failed(lambda ctx: ctx.call(echo, arguments=[1]))
+
+
 async def test_time_chance_and_plain_code_are_the_same_on_every_replay(tmp_path: Path) -> None:
     runs: list[list[Any]] = []
     counter = iter(range(100))

@@ -41,7 +41,8 @@ INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 def environment(**more: str) -> dict[str, str]:
     """The Holdfast under test is found from any folder, installed or not."""
     source = str(Path(holdfast.__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": source, "COLUMNS": "200", **more}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # where `holdfast` is found by name
+    return {**os.environ, "PATH": path, "PYTHONPATH": source, "COLUMNS": "200", **more}
 
 
 def start_command(arguments: list[str], *, env: Mapping[str, str], **more: Any) -> subprocess.Popen[str]:

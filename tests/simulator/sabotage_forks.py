@@ -8,7 +8,7 @@ from unittest.mock import patch
 import msgspec
 
 from holdfast.core import events as ev
-from holdfast.engine import carrying, copies, forks, kept
+from holdfast.engine import carrying, copies, engine, forks, kept
 from simulator.saboteur import Broken, broken, together
 
 
@@ -50,7 +50,17 @@ def leave_behind(kind: type[ev.Event]) -> Broken:
     return together(*(patch.object(room, "kept_events", fewer) for room in (forks, carrying)))
 
 
+def name_the_one_before() -> Broken:
+    """A retry of a retry takes the retry for where it all began."""
+
+    def forgetful(_: ev.TaskCreated, execution_id: str, at: str = "") -> ev.ForkedFrom:
+        return ev.ForkedFrom(id=execution_id, at=at, origin=execution_id)
+
+    return together(*(patch.object(room, "forked_from", forgetful) for room in (forks, carrying, engine)))
+
+
 FORK_SABOTEURS = (
+    broken("name the execution before as the origin", name_the_one_before, "every_fork_names_its_origin", 60),
     broken("forget the order of copies", forget_the_order_of_copies, "what_completed_is_not_forgotten", 300),
     broken("keep endings", keep_endings, "every_end_runs_its_steps", 100),
     broken("keep whatever the input", keep_whatever_the_input, "what_is_kept_has_the_input_it_is_asked_for_with", 100),

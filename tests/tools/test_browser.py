@@ -531,7 +531,7 @@ async def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for error in (await fails(Browser(Config(), HERE), "open", url=f"{site.url}/hello"),):
         assert str(error) == (
-            "the browser tools need the extra browser of Holdfast; install it: pip install 'holdfast[browser]'"
+            "the browser tools need the Python package playwright; install it: pip install playwright"
         )
 
 

@@ -12,6 +12,7 @@ from holdfast.cli.options import AsJson
 from holdfast.cli.place import existing_store, open_store, settings_of, wait_for
 from holdfast.cli.text import count, json_line, size
 from holdfast.core.errors import UsageError
+from holdfast.settings.invocation import program, with_options
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -52,7 +53,8 @@ def backup(
     else:
         print(f"{target} holds {count(made.executions, 'execution')} ({size(made.bytes)}), checked and whole")
         if made.held:
-            print(f"{count(made.held, 'execution')} had not ended and will be held there until `holdfast resume ID`")
+            resume = f"{with_options(program(), store=str(target))} resume ID"
+            print(f"{count(made.held, 'execution')} had not ended and will be held there until `{resume}`")
     return 0
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.filters import Filters
+from holdfast.cli.invocation import pastable
 from holdfast.cli.options import not_empty
 from holdfast.cli.place import bare_engine, now_us, wait_for
 from holdfast.cli.text import aside, count, json_line, local_time, one_line, tame
@@ -300,7 +301,7 @@ class _Telling:
         if not self._as_json:
             print(", ".join(f"{self._outcomes[one]} {one}" for one in OUTCOMES if self._outcomes[one]))
             for line in self._refused.lines("refused"):
-                print(line)
+                print(pastable(line))
         if self._doing.after and self._outcomes["applied"]:
             aside(self._doing.after, self._as_json)
         return 1 if self._outcomes["refused"] else 0

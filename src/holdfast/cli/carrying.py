@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.bulk import ONE, Doing, Many, Selection, Told, do_many
+from holdfast.cli.invocation import holdfast, pastable
 from holdfast.cli.options import AsJson, MaybeId, OtherFolder, Replace, check_new, spread
 from holdfast.cli.place import bare_engine, driving_engine, settings_of, wait_for
 from holdfast.cli.text import count, json_line
@@ -79,7 +80,9 @@ async def _save_all(engine: Engine, ids: list[str], bulk_id: str) -> Told:
             yield execution_id, _said(command_id, "refused", str(error))
         else:
             # What was refused or is queued is told as it was said; the file lies there all the same.
-            told = saved.file if answer.outcome == "applied" else f"{answer.text}; it is saved as {saved.file}"
+            told = (
+                saved.file if answer.outcome == "applied" else f"{pastable(answer.text)}; it is saved as {saved.file}"
+            )
             yield execution_id, _said(command_id, answer.outcome, told, answer.seq)
 
 
@@ -253,7 +256,7 @@ def _in_words(restored: Restored) -> str:
             lines.append(f"lost: {count(restored.lost, 'event')} at the end; steps that ran then may run again")
     if not is_over(restored):
         lines.append(
-            f"nobody drives it until you say so; go on with: holdfast resume {restored.id}{_accepted(restored)}"
+            f"nobody drives it until you say so; go on with: {holdfast()} resume {restored.id}{_accepted(restored)}"
         )
     return "\n".join(lines)
 

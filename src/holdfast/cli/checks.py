@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from holdfast.cli import place
+from holdfast.cli.invocation import holdfast
 from holdfast.core.differences import Difference
 from holdfast.core.errors import HoldfastError, SchemaTooNew, StoreCorrupted, StoreUnavailable
 from holdfast.core.events import TaskCreated
@@ -169,14 +170,14 @@ async def _execution(
         what = str(error) if error.execution_id else f"execution {head.id}: {error}"
         meaning = "It was set aside: nobody drives it, the others go on"
         todo = await _repaired_by(store, head, data_folder) or (
-            "Import a checkpoint or an export of it: holdfast import FILE; or restore a backup, then "
-            f"holdfast doctor --release {head.id}; or start it anew"
+            f"Import a checkpoint or an export of it: {holdfast()} import FILE; or restore a backup, then "
+            f"{holdfast()} doctor --release {head.id}; or start it anew"
         )
         return [Finding("problem", "damaged execution", what, meaning, todo, head.id)]
     findings: list[Finding] = []
     if head.quarantined:
         what = f"execution {head.id} is set aside ({head.quarantined}), but is whole now"
-        todo = f"Let it back in: holdfast doctor --release {head.id}"
+        todo = f"Let it back in: {holdfast()} doctor --release {head.id}"
         findings.append(Finding("problem", "set aside", what, "Nobody drives it", todo, head.id))
     if head.status not in ENDS:
         findings += [*_orphaned(head, liveness), *_tools(head, state.facts(), registry)]
@@ -229,7 +230,9 @@ def _orphaned(head: Head, liveness: Liveness) -> list[Finding]:
         return []
     what = f"execution {head.id} ({head.name}) is {head.status}, but {why}"
     return [
-        Finding("warning", "orphaned", what, "It does not move; nothing is lost", f"holdfast resume {head.id}", head.id)
+        Finding(
+            "warning", "orphaned", what, "It does not move; nothing is lost", f"{holdfast()} resume {head.id}", head.id
+        )
     ]
 
 
@@ -238,7 +241,7 @@ def _tools(head: Head, created: TaskCreated, registry: Registry) -> list[Finding
     found = tool_differences(created, registry)
     if created.program.kind == "function" and created.program.name not in registry.function_names():
         found.append(Difference(code="function_missing", name=created.program.name))
-    todo = f"Put it back in `modules`, or go on regardless: holdfast resume {head.id} --force"
+    todo = f"Put it back in `modules`, or go on regardless: {holdfast()} resume {head.id} --force"
     return [
         Finding(
             "warning", "program", f"execution {head.id}: {what}", "It cannot go on as it was started", todo, head.id

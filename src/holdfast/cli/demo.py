@@ -6,6 +6,7 @@ The plan runs in a child process, as `holdfast run` would run it. This process o
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -17,6 +18,7 @@ from holdfast.cli.options import AsJson
 from holdfast.cli.place import wait_for
 from holdfast.cli.text import is_terminal, json_line, paint
 from holdfast.core.errors import HoldfastError
+from holdfast.settings.invocation import program, with_options
 
 if TYPE_CHECKING:
     import subprocess
@@ -132,8 +134,8 @@ def _perform(output: TextIO | None) -> dict[str, Any]:
     print(f"(when it was killed: {len(seen.completed)} completed, {seen.failed} failed and lived with, 1 was cut off)")
     print(f"\nThe execution is {seen.execution_id}. Look at it:")
     for command in ("show", "events"):
-        print(f"  holdfast -C {shown} {command} {seen.execution_id}")
-    print(f"  cat {shown}/{PLAN_FILE}")
+        print(f"  {with_options(program(), folder=shown)} {command} {seen.execution_id}")
+    print(f"  cat {shlex.quote(os.path.abspath(folder / PLAN_FILE))}")
     return {
         "id": seen.execution_id,
         "folder": str(folder),

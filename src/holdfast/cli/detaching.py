@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from holdfast.cli.bounded_log import take_over_output
+from holdfast.cli.invocation import call_as, holdfast
 from holdfast.cli.options import Id
 from holdfast.cli.place import driving_engine, settings_of, wait_for
 from holdfast.cli.text import aside, json_line
@@ -75,12 +76,11 @@ async def detach(engine: Engine, run: Run, as_json: bool) -> int:
         return _tell(run.id, head.status, None, "another process drives it already", as_json)
     started = start_process(engine.settings, run.id)
     if started.pid is None:
-        said = (
-            f"it is on disk, but its process could not start ({started.problem}); go on with: holdfast resume {run.id}"
-        )
+        onward = f"go on with: {holdfast()} resume {run.id}"
+        said = f"it is on disk, but its process could not start ({started.problem}); {onward}"
         _tell(run.id, head.status, started, said, as_json)
         return 1
-    said = f"process {started.pid} drives it; watch it: holdfast watch {run.id}; its log: {started.log}"
+    said = f"process {started.pid} drives it; watch it: {holdfast()} watch {run.id}; its log: {started.log}"
     return _tell(run.id, head.status, started, said, as_json)
 
 
@@ -101,6 +101,7 @@ def start_process(settings: Settings, execution_id: str) -> Started:
     """Start it, and wait until it says that it drives, or ends."""
     log = settings.data_folder / "logs" / f"{execution_id}.log"
     command = [sys.executable, "-P", "-m", "holdfast.cli", "drive", execution_id, "--log", str(log)]
+    command += ["--called", holdfast()]
     # The store may hold a password, which has no place among arguments that everybody can list.
     environ = {**os.environ, "HOLDFAST_STORE": settings.store, "HOLDFAST_PROFILE": settings.profile}
     environ.pop("HOLDFAST_FOLDER", None)  # this process has moved there already
@@ -151,6 +152,7 @@ def drive(
     execution: Id,
     log: Annotated[str, typer.Option(help="Where what it says goes.")],
     ready: Annotated[int, typer.Option(help="A descriptor to write to as soon as it drives.")],
+    called: Annotated[str, typer.Option(help="How the commands that it prints begin.")] = "holdfast",
 ) -> int:
     """Drive one execution without a terminal; `--detach` starts this.
 
@@ -159,6 +161,7 @@ def drive(
       holdfast run report.yaml --detach
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    call_as(called)
     take_over_output(Path(log))
     settings = settings_of(context)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import candidates
+from holdfast.cli.invocation import holdfast, pastable
 from holdfast.cli.options import AsJson, not_empty
 from holdfast.cli.place import existing_store, liveness_of, settings_of, wait_for
 from holdfast.cli.text import json_line, paint
@@ -69,7 +70,7 @@ def _report(settings: Settings, findings: list[Finding], ill: bool) -> list[str]
     colours = {"problem": "red", "warning": "yellow", "tidied": "dim"}
     for finding in findings:
         heading = paint(f"{finding.severity}: {finding.name}: ", colours[finding.severity])
-        lines.append(f"{heading}{finding.what}. {finding.meaning}. {finding.todo}.")
+        lines.append(f"{heading}{finding.what}. {finding.meaning}. {pastable(finding.todo)}.")
     return lines if ill else [*lines, "all is well"]
 
 
@@ -193,7 +194,7 @@ async def _release(settings: Settings, fragment: str) -> int:
         except StoreCorrupted as error:
             raise StoreCorrupted(f"execution {head.id} is still damaged: {error}; it stays set aside") from error
         await store.commit([Quarantine(execution_id=head.id, why="")])
-        print(f"execution {head.id} is whole again and was let back in; go on with: holdfast resume {head.id}")
+        print(f"execution {head.id} is whole again and was let back in; go on with: {holdfast()} resume {head.id}")
         return 0
     finally:
         await store.close()

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.cli.asking import ask_person
+from holdfast.cli.invocation import holdfast
 from holdfast.cli.place import bare_engine, left_alone
 from holdfast.cli.signals import Signals
 from holdfast.cli.stepping import Turnstile
@@ -131,7 +132,7 @@ class Foreground:
             head = await self._settled_or_signalled(watcher)
             if head is None:
                 if self._signals.number != signal.SIGINT and not self._follows:
-                    self._view.note(f"letting go; it goes on with: holdfast resume {self._run.id}")
+                    self._view.note(f"letting go; it goes on with: {holdfast()} resume {self._run.id}")
                     return 128 + self._signals.number
                 if self._follows:
                     self._view.note(await self._without_us())
@@ -141,7 +142,7 @@ class Foreground:
             if head.quarantined:
                 raise StoreCorrupted(f"execution {head.id} is set aside: {head.quarantined}; run `holdfast doctor`")
             if held := why_held(head):
-                self._view.note(f"it is held: {held}")
+                self._view.note(f"it is held: {held}; go on with: {holdfast()} resume {head.id}")
                 return EXIT_CODES["waiting"]
             if self._turnstile is not None and self._turnstile.is_wanted:
                 await self._ask_about_step(self._turnstile)
@@ -168,7 +169,7 @@ class Foreground:
     async def _without_us(self) -> str:
         if is_left_alone(await self._run.head(), self._engine.is_dead):
             return left_alone(self._run.id)
-        return f"it goes on in the other process; to interrupt it: holdfast interrupt {self._run.id}"
+        return f"it goes on in the other process; to interrupt it: {holdfast()} interrupt {self._run.id}"
 
     async def _interrupt(self) -> None:
         self._signals.came.clear()
@@ -254,7 +255,7 @@ class Foreground:
             self._knows_how_to_leave = True
             self._view.note(
                 "this command stays until then; Ctrl-C loses nothing, and it goes on in the background with: "
-                f"holdfast resume {self._run.id} --detach"
+                f"{holdfast()} resume {self._run.id} --detach"
             )
 
     async def _catch_up(self, watcher: asyncio.Task[None] | None) -> None:

@@ -17,6 +17,7 @@ import typer.main
 
 FAMILIES = {
     "running": ("run", "resume"),
+    "submit": ("submit",),
     "anew": ("retry", "fork"),
     "detaching": ("drive",),
     "working": ("worker",),
@@ -44,6 +45,7 @@ LINE_CHARS_MAX = 25  # of what is said about a command, so that two columns fit 
 GROUPS = {
     "Run": {
         "run": "Run a plan or a function",
+        "submit": "Hand it to the workers",
         "resume": "Go on with an execution",
         "retry": "Run again what failed",
         "fork": "Start anew from a step",

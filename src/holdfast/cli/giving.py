@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.bulk import Doing, Many, Selection, Told, do_many
+from holdfast.cli.invocation import pastable
 from holdfast.cli.place import bare_engine, left_alone, settings_of, wait_for
 from holdfast.cli.text import json_line
 from holdfast.core.errors import StoreCorrupted, UsageError
@@ -143,8 +144,8 @@ def _tell(answer: Answer, execution_id: str, as_json: bool) -> None:
         said = {"id": execution_id, "outcome": answer.outcome, "text": answer.text, "seq": answer.seq or None}
         print(json_line({**said, "command_id": answer.command_id}))
     elif answer.outcome == "applied":
-        print(f"applied as event {answer.seq}: {answer.text}")
+        print(f"applied as event {answer.seq}: {pastable(answer.text)}")
     elif answer.outcome == "queued":
-        print(answer.text)
+        print(pastable(answer.text))
     else:
-        print(f"{answer.outcome}: {answer.text}")
+        print(f"{answer.outcome}: {pastable(answer.text)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.cli.bulk import IDS_SHOWN, PAGE, Doing, Told, heads_of
+from holdfast.cli.invocation import holdfast
 from holdfast.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ async def _foreign(engine: Engine, held: dict[str, str]) -> dict[str, str]:
             others := differences_of_place(await engine.get(execution_id).state(), engine.services)
         ):
             option = "--other-folder" if only_of_folder(others) else "--force"
-            accept = f"accept that for each: holdfast resume {execution_id} {option}"
+            accept = f"accept that for each: {holdfast()} resume {execution_id} {option}"
             found[execution_id] = f"it was imported, and {' and '.join(map(str, others))}; {accept}"
     return found
 

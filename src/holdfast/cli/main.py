@@ -7,6 +7,7 @@ ever shown as a traceback.
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
@@ -16,6 +17,7 @@ import typer
 
 from holdfast.cli import candidates
 from holdfast.cli.families import Families
+from holdfast.cli.invocation import call_as, pastable
 from holdfast.cli.place import Flags
 from holdfast.cli.text import fill_descriptors, json_line, silence
 from holdfast.cli.warning import tell_warnings
@@ -71,6 +73,9 @@ def shared(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
+    from holdfast.settings.invocation import program, with_options
+
+    call_as(with_options(program(), folder=folder, store=store or os.environ.get("HOLDFAST_STORE"), profile=profile))
     context.obj = Flags(store=store, folder=folder, profile=profile)
 
 
@@ -144,7 +149,7 @@ def _check_text(arguments: Sequence[str]) -> None:
 
 
 def _tell(error: str, kind: str, as_json: bool) -> None:
-    print(json_line({"error": error, "type": kind}) if as_json else f"holdfast: {error}", file=sys.stderr)
+    print(json_line({"error": error, "type": kind}) if as_json else f"holdfast: {pastable(error)}", file=sys.stderr)
 
 
 def split_shared(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

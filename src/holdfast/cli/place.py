@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import typer
 
+from holdfast.cli.invocation import holdfast
 from holdfast.cli.text import aside
 from holdfast.core.errors import NotFound, UsageError
 from holdfast.journal.postgres_address import is_postgres
@@ -153,5 +154,5 @@ def liveness_of(settings: Settings, store: SqliteStore | PostgresStore) -> Liven
 def left_alone(execution_id: str, held: str = "") -> str:
     if held:
         accepts = "--other-folder accepts that it was started in another folder"
-        return f"it is held: {held}; go on with: holdfast resume {execution_id} ({accepts})"
-    return f"nobody is driving it now; go on with: holdfast resume {execution_id}"
+        return f"it is held: {held}; go on with: {holdfast()} resume {execution_id} ({accepts})"
+    return f"nobody is driving it now; go on with: {holdfast()} resume {execution_id}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from holdfast.cli import candidates
+from holdfast.cli.invocation import holdfast
 from holdfast.cli.options import AsJson, Id, not_empty
 from holdfast.cli.place import bare_engine, settings_of, wait_for
 from holdfast.cli.text import json_line
@@ -115,7 +116,7 @@ async def _check_at_rest(engine: Engine, state: Execution) -> None:
     if head.status in ("queued", "running") or any(found.status == "running" for found in state.steps.values()):
         raise Refused(
             f"{state.id} is being driven and may change files at any moment; nothing was undone. "
-            f"Hold it first, with: holdfast pause {state.id}"
+            f"Hold it first, with: {holdfast()} pause {state.id}"
         )
 
 
@@ -190,10 +191,12 @@ def _within(state: Execution, step: str) -> list[Step]:
 def _call(state: Execution, path: str, settings: Settings, attempt: int = 1) -> Call:
     from pathlib import Path
 
-    from holdfast.tools.call import Call
+    from holdfast.tools.call import Call, task_of
 
     folder = Path(state.facts().folder or settings.root)
-    return Call(state.id, path, attempt, f"{state.id}:{path}", folder)
+    call = Call(state.id, path, attempt, f"{state.id}:{path}", folder)
+    call.task = task_of(state.facts(), state.id)
+    return call
 
 
 async def _hooks(engine: Engine, settings: Settings, state: Execution, steps: list[Step]) -> list[Hook]:

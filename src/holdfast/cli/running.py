@@ -10,6 +10,7 @@ from holdfast.cli import candidates
 from holdfast.cli.bulk import ONE, Many, Selection, do_many
 from holdfast.cli.detaching import Detach, check_detachable, detach
 from holdfast.cli.going_on import resuming
+from holdfast.cli.invocation import holdfast
 from holdfast.cli.options import (
     AsJson,
     Inputs,
@@ -114,7 +115,7 @@ def run(  # noqa: PLR0913, PLR0917 -- one parameter per option
                 return _tell_held(started.id, as_json)
             if detached:
                 return await detach(engine, started, as_json)
-            note = _known_by(key, await started.head(), began_at) if key else ""
+            note = known_by(key, await started.head(), began_at) if key else ""
             return await stay(engine, started, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile)
 
     return wait_for(work())
@@ -209,7 +210,7 @@ def _turnstile(wanted: bool, is_blind: bool) -> Turnstile | None:
     return Turnstile()
 
 
-def _known_by(key: str, head: Head, began_at: int) -> str:
+def known_by(key: str, head: Head, began_at: int) -> str:
     """That a key was used before, if it was: what is shown then is what has been, and looks like a second run."""
     if head.created_at >= began_at:
         return ""
@@ -230,5 +231,5 @@ def _tell_held(execution_id: str, as_json: bool) -> int:
     if as_json:
         print(json_line({"id": execution_id, "status": "queued", "held": True}))
     else:
-        print(f"handed in and held as {execution_id}\nstart it with: holdfast resume {execution_id}")
+        print(f"handed in and held as {execution_id}\nstart it with: {holdfast()} resume {execution_id}")
     return 0

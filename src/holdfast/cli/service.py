@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from holdfast.cli.invocation import holdfast
 from holdfast.cli.options import AsJson
 from holdfast.cli.place import Flags, settings_of
 from holdfast.cli.text import aside, json_line
@@ -119,7 +120,7 @@ def uninstall(
     if as_json:
         print(json_line({**_wire(unit), "removed": was_there}))
     else:
-        none = f"there is no service for this folder ({unit.file}); holdfast service list shows all"
+        none = f"there is no service for this folder ({unit.file}); {holdfast()} service list shows all"
         print(f"removed {unit.file}" if was_there else none)
     return 0
 
@@ -141,7 +142,7 @@ def list_(kind: OfKind = "", as_json: AsJson = False) -> int:
         print(json_line(found))
         return 0
     for one in found:
-        gone = "" if one["folder_exists"] else f"; that is gone: holdfast service uninstall {one['name']}"
+        gone = "" if one["folder_exists"] else f"; that is gone: {holdfast()} service uninstall {one['name']}"
         print(f"{one['name']}: {_RUNS[one['runs']]}, for {one['folder'] or 'an unknown folder'}{gone}")
     if not found:
         aside("there are no services; write one for a folder with: holdfast service install", as_json)
@@ -161,10 +162,12 @@ def status(context: typer.Context, kind: OfKind = "", as_json: AsJson = False) -
         print(json_line(found))
         return 0
     if not found["installed"]:
-        print("there is no service for this folder; write one with: holdfast service install")
+        print(f"there is no service for this folder; write one with: {holdfast()} service install")
         return 0
     print(f"{unit.name}: {_RUNS[found['runs']]}")
-    print(unit.file if found["up_to_date"] else f"{unit.file} is out of date; write it anew: holdfast service install")
+    print(
+        unit.file if found["up_to_date"] else f"{unit.file} is out of date; write it anew: {holdfast()} service install"
+    )
     return 0
 
 

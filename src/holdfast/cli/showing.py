@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from holdfast.cli.invocation import holdfast
 from holdfast.cli.story import failure_lines, how_again, request_lines, waiting_for
 from holdfast.cli.text import (
     count,
@@ -65,9 +66,9 @@ def _heading(shown: Wired) -> list[str]:
     if shown["status"] == "paused" and shown["paused_until"]:
         facts.append(("pause limit", _pause_limit(shown)))
     if shown["quarantined"]:
-        facts.append(("set aside", f"{shown['quarantined']}; run `holdfast doctor`"))
+        facts.append(("set aside", f"{shown['quarantined']}; run `{holdfast()} doctor`"))
     if shown["held"]:
-        facts.append(("held", f"{shown['held']}; nobody drives it before `holdfast resume`"))
+        facts.append(("held", f"{shown['held']}; nobody drives it before `{holdfast()} resume {shown['id']}`"))
     facts.append(("started", _times(shown) + (f", by {shown['started_by']}" if shown.get("started_by") else "")))
     if shown["steps_total"]:
         facts.append(("steps", _progress(shown)))
@@ -218,12 +219,12 @@ def _because(step: Wired) -> str:
 def _next_command(shown: Wired) -> str:
     match shown["status"]:
         case "paused" | "interrupted":
-            return f"go on with: holdfast resume {shown['id']}"
+            return f"go on with: {holdfast()} resume {shown['id']}"
         case "stopped" if not shown.get("retried_as"):
-            return f"run it again: holdfast retry {shown['id']}"
+            return f"run it again: {holdfast()} retry {shown['id']}"
         case "completed":
-            return f"run it again from a step on: holdfast retry {shown['id']} --from STEP"
+            return f"run it again from a step on: {holdfast()} retry {shown['id']} --from STEP"
         case "running" | "waiting" | "queued" if not shown["driven"]:
-            return f"nobody is driving it now; go on with: holdfast resume {shown['id']}"
+            return f"nobody is driving it now; go on with: {holdfast()} resume {shown['id']}"
         case _:
             return ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.cli.answers import fields_of, prompt_of
+from holdfast.cli.invocation import holdfast, pastable
 from holdfast.cli.text import count, distance, duration, one_line, tame, usd, value
 from holdfast.core.cards import CATEGORY_WORDS, HAPPENED_WORDS, KEPT_WORDS, REMEDY_WORDS, choices_after, choices_of
 from holdfast.core.commands import REASON_WORDS
@@ -165,7 +166,7 @@ def commands_for(request: Wired, execution_id: str) -> list[tuple[str, str]]:
         wants_output=bool(request.get("wants_output")),
         words=REMEDY_WORDS | KEPT_WORDS if request.get("keeps") else REMEDY_WORDS,
     )
-    return [(choice.command, choice.meaning) for choice in choices]
+    return [(pastable(choice.command), pastable(choice.meaning)) for choice in choices]
 
 
 def request_lines(request: Wired, execution_id: str) -> list[str]:
@@ -214,13 +215,13 @@ def failure_lines(shown: Wired) -> list[str]:
     if failure.get("untried"):
         lines.append(f"its fallback {failure['untried'][0]} was not tried: the call may have had its effect")
     if failure.get("place"):
-        log = f"holdfast logs {shown['id']}" + (f" {shlex.quote(shown['failed_step'])}" if where else "")
+        log = f"{holdfast()} logs {shown['id']}" + (f" {shlex.quote(shown['failed_step'])}" if where else "")
         lines.append(f"where: {failure['place']}; the whole trace: {log}")
     if failure["affects"]:
         lines.append(f"what it affects: {', '.join(failure['affects'])} did not run")
     first_choice, *others = choices_after(failure["category"], shown["kind"], shown["id"], failure.get("limit", ""))
-    lines.append(f"what can be done now: {first_choice.command}    # {first_choice.meaning}")
-    lines += [f"or: {choice.command}    # {choice.meaning}" for choice in others]
+    lines.append(f"what can be done now: {pastable(first_choice.command)}    # {first_choice.meaning}")
+    lines += [f"or: {pastable(choice.command)}    # {choice.meaning}" for choice in others]
     return lines
 
 

@@ -11,6 +11,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
+from holdfast.cli.invocation import holdfast, pastable
+
 VALUE_CHARS_MAX = 200  # of a value shown inside a line; `--json` shows all of it
 TITLE_CHARS_MAX = 200  # of a title, where it stands in a line with other things
 # Control characters but tab and new line, and what turns the direction of the text around it.
@@ -155,7 +157,7 @@ def value(data: Any, limit: int = VALUE_CHARS_MAX) -> str:
 def output_line(output: Any, execution_id: str) -> str:
     text = value(output)
     cut = len(text) > VALUE_CHARS_MAX
-    return f"output: {text}" + (f" (cut; all of it: holdfast show {execution_id} --json)" if cut else "")
+    return f"output: {text}" + (f" (cut; all of it: {holdfast()} show {execution_id} --json)" if cut else "")
 
 
 def count(number: int, noun: str) -> str:
@@ -180,7 +182,7 @@ def parse_value(text: str) -> Any:
 
 def aside(text: str, as_json: bool) -> None:
     """A sentence beside the answer, which goes to stdout."""
-    print(json_line({"note": text}) if as_json else f"holdfast: {text}", file=sys.stderr, flush=True)
+    print(json_line({"note": text}) if as_json else f"holdfast: {pastable(text)}", file=sys.stderr, flush=True)
 
 
 def json_line(data: Any) -> str:

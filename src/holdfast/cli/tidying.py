@@ -11,6 +11,7 @@ import typer
 from holdfast.cli.bulk import ONE, Doing, Many, Reasons, Selection, Told, do_many, dry_line, heads_of
 from holdfast.cli.filters import ANY, Filters
 from holdfast.cli.giving import UNFINISHED
+from holdfast.cli.invocation import holdfast
 from holdfast.cli.options import AsJson, MaybeId, Why, not_empty, spread
 from holdfast.cli.place import bare_engine, is_alone, now_us, settings_of, wait_for
 from holdfast.cli.text import count, json_line, size
@@ -230,7 +231,7 @@ def hold(
         if as_json:
             print(json_line({"id": found, "outcome": "applied", "text": "held", "seq": None, "command_id": None}))
         else:
-            print(f"held; it goes on with: holdfast resume {found}")
+            print(f"held; it goes on with: {holdfast()} resume {found}")
         return 0
 
     return wait_for(work())

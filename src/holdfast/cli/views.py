@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from holdfast.cli.invocation import holdfast
 from holdfast.cli.story import failure_lines, line_of, request_lines
 from holdfast.cli.text import (
     aside,
@@ -138,7 +139,7 @@ class PlainView:
         room = self._rooms.get(path)
         if room is not None and room.left_out:
             left_out = count(room.left_out, "line")
-            print(f"  {path} | ({left_out} left out here; see: holdfast logs {self._id} {path})", flush=True)
+            print(f"  {path} | ({left_out} left out here; see: {holdfast()} logs {self._id} {path})", flush=True)
             room.left_out = 0
 
     def note(self, text: str) -> None:
@@ -215,24 +216,24 @@ def closing_lines(result: Mapping[str, Any]) -> list[str]:
         case "completed":
             if result["output"] is not None:
                 lines.append(output_line(result["output"], identity))
-            lines.append(f"look at it: holdfast show {identity}")
+            lines.append(f"look at it: {holdfast()} show {identity}")
         case "failed":
             lines += failure_lines(result)
         case "stopped":
-            lines.append(f"run it again: holdfast retry {identity}")
+            lines.append(f"run it again: {holdfast()} retry {identity}")
         case "paused" | "interrupted":
-            lines.append(f"go on with: holdfast resume {identity}")
+            lines.append(f"go on with: {holdfast()} resume {identity}")
         case "waiting":
             for request in result["requests"]:
                 lines += request_lines(request, request["execution_id"])
             if result["driven"]:
                 lines.append("then it goes on in the process that drives it")
             else:
-                lines.append(f"then go on with: holdfast resume {identity}")
+                lines.append(f"then go on with: {holdfast()} resume {identity}")
         case _ if result["driven"]:
-            lines.append(f"another process drives it; follow it with: holdfast watch {identity}")
+            lines.append(f"another process drives it; follow it with: {holdfast()} watch {identity}")
         case _:
-            lines.append(f"go on with: holdfast resume {identity}")
+            lines.append(f"go on with: {holdfast()} resume {identity}")
     return lines
 
 

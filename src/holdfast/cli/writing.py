@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,10 @@ import typer
 
 from holdfast.cli import candidates
 from holdfast.cli.options import AsJson, Replace, check_new
-from holdfast.cli.place import bare_engine, enter_folder, settings_of, wait_for
+from holdfast.cli.place import Flags, bare_engine, enter_folder, settings_of, wait_for
 from holdfast.cli.text import aside, count, json_line
 from holdfast.core.errors import UsageError
+from holdfast.settings.invocation import program
 
 if TYPE_CHECKING:
     from holdfast.core.plan import Plan
@@ -45,9 +47,11 @@ def init(
     if as_json:
         print(json_line({"folder": str(Path(folder).resolve()), "wrote": written}))
         return 0
-    where = "" if Path(folder).resolve() == Path.cwd() else f", in {folder}"
-    print(f"wrote {', '.join(written)}\nnow type{where}:")
-    print("  holdfast check\n  holdfast run report.yaml -i place=pier")
+    flags: Flags = context.obj
+    there = Path(folder).resolve() if flags.folder is not None else Path(folder)
+    enter = "" if there == Path() else f"  cd {shlex.quote(str(there))}\n"
+    print(f"wrote {', '.join(written)}\nnow type:\n{enter}  {program()} check")
+    print(f"  {program()} run report.yaml -i place=pier")
     print("and for its test:\n  pip install pytest\n  pytest")
     return 0
 

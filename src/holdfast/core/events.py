@@ -67,6 +67,7 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
 class ForkedFrom(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     at: str = ""
+    origin: str = ""  # the first execution of the chain; "": recorded by a release that did not know it
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True, tag_field="holdfast", tag="blob"):

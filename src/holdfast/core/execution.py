@@ -188,6 +188,15 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
         return [step for path in sorted(self.open_steps) if (step := self.steps[path]).status == "running"]
 
 
+def origin_of(created: ev.TaskCreated, execution_id: str) -> str:
+    """The execution that began the chain of retries and forks which led to this one; its own id if it was not forked.
+
+    A journal of an older release knows only the execution before it.
+    """
+    before = created.forked_from
+    return (before.origin or before.id) if before is not None else execution_id
+
+
 def call_key(execution_id: str, path: str) -> str:
     """The idempotency key of a step: one for all its attempts, and no other's."""
     return f"{execution_id}:{path}"

@@ -57,49 +57,51 @@ def key_of(execution_id: str, fact: str) -> str:
     return f"notice:{execution_id}:{fact}"
 
 
-def notice_of(state: Execution, fact: str, url: str = "") -> Notice:
+def notice_of(state: Execution, fact: str, url: str = "", called: str = "holdfast") -> Notice:
+    """`called` is how a command begins that works wherever the notice is read."""
     if fact in state.requests:
-        return _of_request(state, state.requests[fact].request, url)
+        return _of_request(state, state.requests[fact].request, url, called)
     if fact != ENDED:
-        return _of_pause(state, fact, url)
+        return _of_pause(state, fact, url, called)
     if state.failure is None:
         failed = f", {state.failures}" if state.failures else ""
         lines = list(failures_by_name(state))
-        return _notice(state, "done", fact, f"{_name(state)} is done{failed}", lines, url)
+        return _notice(state, "done", fact, f"{_name(state)} is done{failed}", lines, url=url, called=called)
     card = card_of_failure(state.id, state.failure, state.failed_path, state.facts().program.kind)
-    return _notice(state, "failed", fact, f"{_name(state)} failed", _lines(card), url)
+    return _notice(state, "failed", fact, f"{_name(state)} failed", _lines(card, called), url=url, called=called)
 
 
-def _of_pause(state: Execution, fact: str, url: str) -> Notice:
+def _of_pause(state: Execution, fact: str, url: str, called: str) -> Notice:
     """That the limit of a pause is about to act, or has acted."""
+    name, limit = _name(state), "its pause limit was reached"
     if fact.startswith(PAUSE_ENDS) and state.pause_until is not None:
         at = datetime.fromtimestamp(state.pause_until / 1e6, UTC).isoformat(timespec="seconds")
         then = "stopped" if state.on_pause_timeout == "stop" else "resumed"
         paused = f"paused{f' by {state.by}' if state.by else ''}{f': {state.why}' if state.why else ''}"
         lines = [paused, f"it will be {then} at {at}, when its pause limit is reached", ""]
-        lines += [f"holdfast resume {state.id}  # go on now", f"holdfast stop {state.id}  # stop it now", ""]
-        return _notice(state, "paused", fact, f"{_name(state)}: its pause is about to end", lines, url)
-    if state.stopping or state.is_ended:
+        lines += [f"{called} resume {state.id}  # go on now", f"{called} stop {state.id}  # stop it now", ""]
+        title = f"{name}: its pause is about to end"
+    elif state.stopping or state.is_ended:
         finishing = "" if state.is_ended else "; its finally steps run first"
-        lines = [f"its pause limit was reached: it is stopped{finishing}", "", f"holdfast retry {state.id}", ""]
-        return _notice(state, "paused", fact, f"{_name(state)} is stopped", lines, url)
-    return _notice(
-        state, "paused", fact, f"{_name(state)} goes on", ["its pause limit was reached: it goes on", ""], url
-    )
+        lines = [f"{limit}: it is stopped{finishing}", "", f"{called} retry {state.id}", ""]
+        title = f"{name} is stopped"
+    else:
+        lines, title = [f"{limit}: it goes on", ""], f"{name} goes on"
+    return _notice(state, "paused", fact, title, lines, url=url, called=called)
 
 
-def notice_of_many(number: int, key: str) -> Notice:
+def notice_of_many(number: int, key: str, called: str = "holdfast") -> Notice:
     """Of facts that came too fast for each to be told by itself, or even to be remembered."""
     what = "1 more has something to tell" if number == 1 else f"{number} more have something to tell"
     lines = (
         "too many at once to tell of each; what waits and what has ended is here:",
-        "holdfast inbox",
-        "holdfast list",
+        f"{called} inbox",
+        f"{called} list",
     )
     return Notice(key, "many", what, "\n".join(lines))
 
 
-def _of_request(state: Execution, request: Request, url: str) -> Notice:
+def _of_request(state: Execution, request: Request, url: str, called: str) -> Notice:
     words = {
         "approval": "asks for an approval",
         "question": "asks a question",
@@ -108,13 +110,15 @@ def _of_request(state: Execution, request: Request, url: str) -> Notice:
         "budget": "has run out of budget",
     }
     title = f"{_name(state)} {words.get(request.kind, 'waits for a person')}"
-    lines = _lines(card_of_request(state.id, request), _wanted(request))
-    return _notice(state, _OF_KIND.get(request.kind, "waiting"), request.id, title, lines, url)
+    lines = _lines(card_of_request(state.id, request), called, _wanted(request))
+    return _notice(state, _OF_KIND.get(request.kind, "waiting"), request.id, title, lines, url=url, called=called)
 
 
-def _notice(state: Execution, occasion: str, fact: str, title: str, lines: list[str], url: str) -> Notice:
+def _notice(
+    state: Execution, occasion: str, fact: str, title: str, lines: list[str], *, url: str, called: str
+) -> Notice:
     link = [f"{url.rstrip('/')}/executions/{state.id}"] if url else []
-    text = "\n".join([*lines, *link, f"holdfast show {state.id}"])
+    text = "\n".join([*lines, *link, f"{called} show {state.id}"])
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[:TEXT_CHARS_MAX]}…"
     return Notice(key_of(state.id, fact), occasion, " ".join(title.split())[:200], text)
@@ -135,7 +139,7 @@ def _wanted(request: Request) -> list[str]:
     return [f"{name}: {in_words(field)}" for name, field in fields.items()]
 
 
-def _lines(card: Card, wanted: Sequence[str] = ()) -> list[str]:
+def _lines(card: Card, called: str, wanted: Sequence[str] = ()) -> list[str]:
     lines = [card.what, "", *wanted, *([""] if wanted else [])]
     if card.step:
         lines.append(f"step: {card.step}" + (f" ({card.tool})" if card.tool else ""))
@@ -144,8 +148,9 @@ def _lines(card: Card, wanted: Sequence[str] = ()) -> list[str]:
     lines += [f"before it: {line}" for line in card.failed]
     if card.affects:
         lines.append(f"what hangs on it: {', '.join(card.affects)}")
-    return [*lines, "", *map(_typed, card.choices), ""]
+    return [*lines, "", *(_typed(choice, called) for choice in card.choices), ""]
 
 
-def _typed(choice: Choice) -> str:
-    return f"{choice.command}  # {choice.meaning}" if choice.meaning else choice.command
+def _typed(choice: Choice, called: str) -> str:
+    command = choice.command.replace("holdfast", called, 1)
+    return f"{command}  # {choice.meaning}" if choice.meaning else command

@@ -25,6 +25,7 @@ from holdfast.engine.catching_up import Additions, Gap, catch_up, compare, has_n
 from holdfast.engine.child_messages import end_of_child, pass_down
 from holdfast.engine.compat import differences, only_of_folder, unaccepted
 from holdfast.engine.copies import kept_events
+from holdfast.engine.forks import forked_from
 from holdfast.engine.notices import count_as_told
 from holdfast.engine.repair import is_damaged, merge, replace
 from holdfast.engine.services import Services
@@ -258,7 +259,7 @@ def copy_of(services: Services, bundle: Bundle, *, force: bool = False, other_fo
         parent=None,
         folder=str(services.folder),
         engine=services.version,
-        forked_from=ev.ForkedFrom(id=state.id),
+        forked_from=forked_from(state.facts(), state.id),
     )
     fresh = Execution(id="", status="queued", created=created)
     check_accepted(unmet(services, [fresh]), force=force, other_folder=other_folder)

@@ -32,7 +32,7 @@ from holdfast.engine.checkpointing import Owed
 from holdfast.engine.command_gateway import CommandGateway, user
 from holdfast.engine.compat import differences, home_elsewhere, only_of_folder, unaccepted
 from holdfast.engine.driver import Driver
-from holdfast.engine.forks import blobs_of, copied_events, looked_up_later, suited, task_of
+from holdfast.engine.forks import blobs_of, copied_events, forked_from, looked_up_later, suited, task_of
 from holdfast.engine.health import HealthWatch
 from holdfast.engine.holding import hold, let_go
 from holdfast.engine.keeping import Keeper, Onlooker, Recovery
@@ -65,7 +65,7 @@ class Engine:
         self._keeper = Keeper(services, liveness, recover)
         self._commands = CommandGateway(services, liveness, self._keeper.drivers.get, self._keeper.look)
         self.health = HealthWatch(services, liveness.is_dead)
-        self._submitting: set[asyncio.Future[Run]] = set()
+        self._creating: set[asyncio.Future[Run]] = set()
         self._closing = False
         self._owed = Owed(self)
         services.on_child = self._child_was_born
@@ -87,36 +87,45 @@ class Engine:
 
     # ---- starting -----------------------------------------------------------------------------------------------
 
-    async def submit(
+    async def create(
         self,
         created: ev.TaskCreated,
         blobs: Sequence[tuple[str, bytes]] = (),
         copied: Sequence[ev.Event] = (),
         program: Program | None = None,
         needs: tuple[str, ...] = (),
+        *,
+        drive: bool = True,
     ) -> Run:
-        """Hand a task in. When this returns it is on disk, and will be driven to its end."""
+        """Write a new execution. When this returns it is on disk, and will be driven to its end.
+
+        With `program` it begins here at once, if there is room. Without `drive` it belongs to no engine: one that
+        recovers takes it up.
+        """
         if self._closing:
             raise Refused("the engine is closing; start the task with another one")
         # Shielded: whoever asked may be cancelled, but what was written must be driven. A closing engine waits for it.
-        submitting = asyncio.ensure_future(self._submit(created, blobs, copied, program, needs))
-        self._submitting.add(submitting)
-        submitting.add_done_callback(self._submitting.discard)
-        return await asyncio.shield(submitting)
+        creating = asyncio.ensure_future(self._create(created, blobs, copied, program, needs, drive))
+        self._creating.add(creating)
+        creating.add_done_callback(self._creating.discard)
+        return await asyncio.shield(creating)
 
-    async def _submit(
+    async def _create(
         self,
         created: ev.TaskCreated,
         blobs: Sequence[tuple[str, bytes]],
         copied: Sequence[ev.Event],
         program: Program | None,
         needs: tuple[str, ...],
+        drive: bool,
     ) -> Run:
         execution_id = self.services.new_id()
-        self._keeper.family.add(execution_id)
+        if drive:
+            self._keeper.family.add(execution_id)
         slot = Slot(self._keeper.slots, held=False)
         at_once = (
             program is not None
+            and drive
             and self._keeper.drives_anything
             and not created.hold
             and created.concurrency is None
@@ -140,7 +149,7 @@ class Engine:
                 slot.release()
                 if not written.existing:
                     raise Refused("what it is made from was deleted in this moment; nothing was started")
-                return await self._same_key(created, written.existing)
+                return await self._same_key(created, written.existing, drive)
             if at_once and program is not None:
                 journal = self.services.open_log(state, new.head.digest, new.head.epoch)
                 self._keeper.drive(Driver(self.services, journal, program, slot))
@@ -149,7 +158,7 @@ class Engine:
             self._keeper.look()
         return Run(self, execution_id)
 
-    async def _same_key(self, created: ev.TaskCreated, existing: str) -> Run:
+    async def _same_key(self, created: ev.TaskCreated, existing: str, drive: bool) -> Run:
         """The key was used before: the same task is answered with the same execution, another one is refused."""
         _, state, _ = await open_state(self.services, existing)
         other = state.facts()
@@ -158,7 +167,8 @@ class Engine:
                 f'the key "{created.key}" belongs to execution {existing}, a different task '
                 f"({other.program.name}); use another key"
             )
-        self._keeper.family.add(existing)
+        if drive:
+            self._keeper.family.add(existing)
         return Run(self, existing)
 
     def _child_was_born(self, execution_id: str) -> None:
@@ -298,7 +308,7 @@ class Engine:
     ) -> Run:
         """A new execution that keeps what was done before step `at`, or, without it, all that completed.
 
-        `key` makes forking twice the same as once; without `drive` it is left to whoever recovers.
+        `key` makes forking twice the same as once; without `drive` it is left to an engine that recovers.
         """
         now = self.services.clock.now_us()
         program = replacing.program if replacing is not None else None
@@ -312,18 +322,18 @@ class Engine:
             parent=None,
             owner=by or created.owner,
             by=by or user(),
-            forked_from=ev.ForkedFrom(id=execution_id, at=at),
+            forked_from=forked_from(created, execution_id, at),
         )
         copied = copied if replacing is None else suited(self.services, fresh, copied)
         blobs = await blobs_of(self.services.store, [fresh, *copied])
         needs = await looked_up_later(self.services.store, execution_id, copied)
         if not drive:
-            return await self.submit(fresh, blobs, copied, needs=needs)
+            return await self.create(fresh, blobs, copied, needs=needs, drive=False)
         kind = self.services.programs.get(fresh.program.kind)
         if kind is None:
             raise NotFound(f"nothing here can run a program of kind {fresh.program.kind}")
         _, state = new_execution("preview", [fresh, *copied])
-        return await self.submit(fresh, blobs, copied, kind.open(fresh, state), needs)
+        return await self.create(fresh, blobs, copied, kind.open(fresh, state), needs)
 
     # ---- carrying -----------------------------------------------------------------------------------------------
 
@@ -357,7 +367,7 @@ class Engine:
             repair.finished(self.services.data_folder, source)
             return restored
         copy = carrying.copy_of(self.services, bundle, force=force, other_folder=other_folder)
-        run = await self.submit(copy.created, copy.blobs, copy.copied)
+        run = await self.create(copy.created, copy.blobs, copy.copied)
         return Restored(run.id, "imported", "queued", 1)
 
     # ---- tidying ------------------------------------------------------------------------------------------------
@@ -405,8 +415,8 @@ class Engine:
         self._closing = True
         await self._keeper.stop()
         await self._owed.close()
-        if self._submitting:
-            await asyncio.wait(set(self._submitting))
+        if self._creating:
+            await asyncio.wait(set(self._creating))
         await self._keeper.shut()
         self.services.pressure.close()
         if self.services.notices is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from contextlib import suppress
 from typing import Protocol
 
@@ -20,10 +20,11 @@ from holdfast.core.events import AnyEvent, AnyFrame, Frame
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.wire import resolved, wire_event, wire_frame
 from holdfast.journal.log import read_events
-from holdfast.journal.store import Store
+from holdfast.journal.store import Head, Store
 
 FRAMES_MAX = 1000  # waiting to be shown to one watcher; the oldest go first
 PAGE_EVENTS = 500
+SETTLED_LOOK_S = 0.5  # how often it is looked whether it is settled: its children are not listened to
 RING_LOOK_S = 0.05  # how often frames from another process are looked for
 _ENDS = (ev.TaskCompleted, ev.TaskError, ev.TaskStopped)
 
@@ -151,9 +152,17 @@ class Feed:
 
 
 async def watch(
-    feed: Feed, store: Store, execution_id: str, since: int, is_local: Callable[[], bool]
+    feed: Feed,
+    store: Store,
+    execution_id: str,
+    since: int,
+    is_local: Callable[[], bool],
+    is_settled: Callable[[Head], Awaitable[bool]] | None = None,
 ) -> AsyncIterator[Watched]:
-    """Durable events after number `since`, in order and without gaps, and live frames between them, until the end."""
+    """Durable events after number `since`, in order and without gaps, and live frames between them, until the end.
+
+    With `is_settled`, until that says yes to an execution of which all has been shown.
+    """
     subscription = feed.subscribe(execution_id)
     cursor, ring_cursor, held = since, 0, deque[AnyFrame]()
     try:
@@ -180,8 +189,14 @@ async def watch(
                 yield Watched(execution_id, None, held.popleft())
             if ended or (cursor == since and await _is_over(store, execution_id, cursor)):
                 return
+            wait_s = RING_LOOK_S if foreign else None
+            if is_settled is not None:
+                head = await store.head(execution_id)
+                if head.seq <= cursor and await is_settled(head):
+                    return
+                wait_s = wait_s or SETTLED_LOOK_S
             with suppress(TimeoutError):
-                async with asyncio.timeout(RING_LOOK_S if foreign else None):
+                async with asyncio.timeout(wait_s):
                     await subscription.changed.wait()
     finally:
         feed.unsubscribe(execution_id, subscription)

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.errors import Misconfigured, NotFound, Refused
-from holdfast.core.execution import Execution
+from holdfast.core.execution import Execution, origin_of
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.copies import endings_of, kept_events
 from holdfast.journal.blobs import fetch_blob, large_values
@@ -91,8 +91,13 @@ async def inherited(
         ) from None
     if bytes(task.program.source) != bytes(created.program.source):  # what was added fits the plan it was added to
         copied = [event for event in copied if not isinstance(event, ev.PlanExtended)]
-    fork = msgspec.structs.replace(created, forked_from=ev.ForkedFrom(id=child_id))
+    fork = msgspec.structs.replace(created, forked_from=forked_from(task, child_id))
     return fork, copied, await blobs_of(store, copied)
+
+
+def forked_from(created: ev.TaskCreated, execution_id: str, at: str = "") -> ev.ForkedFrom:
+    """What a fork of this execution records."""
+    return ev.ForkedFrom(id=execution_id, at=at, origin=origin_of(created, execution_id))
 
 
 async def looked_up_later(store: Store, origin_id: str, copied: Sequence[ev.Event]) -> tuple[str, ...]:

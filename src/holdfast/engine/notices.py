@@ -57,13 +57,20 @@ class Notices:
     """`tell` takes a channel, a title, a text and the execution on whose account it is."""
 
     def __init__(
-        self, services: Services, tell: Tell, channels: Sequence[str], on: Sequence[str], url: str = ""
+        self,
+        services: Services,
+        tell: Tell,
+        channels: Sequence[str],
+        on: Sequence[str],
+        url: str = "",
+        called: str = "holdfast",
     ) -> None:
         self._services = services
         self._tell = tell
         self._channels = tuple(dict.fromkeys(channels))
         self._on = frozenset(on)
         self._url = url
+        self._called = called
         self._seen: set[str] = set()
         self._under_way: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(AT_ONCE)
@@ -81,7 +88,7 @@ class Notices:
             key = key_of(state.id, fact)
             if key not in self._seen:
                 self._remember(key)
-                notice = notice_of(state, fact, self._url)
+                notice = notice_of(state, fact, self._url, self._called)
                 if notice.occasion in self._on:
                     self._begin(notice, state.id, fact)
 
@@ -145,7 +152,7 @@ class Notices:
             self._summaries += 1
             key = key_of(self._services.driver, f"more:{self._services.clock.now_us()}:{self._summaries}")
             log.warning("%s not told one by one: too many came at once", _counted(number)[0])
-            self._run(self._send(notice_of_many(number, key), ""))
+            self._run(self._send(notice_of_many(number, key, self._called), ""))
 
     async def _send_late(self, execution_id: str, fact: str) -> None:
         """Unless it is no news any more: a request may have been settled meanwhile, or all of it deleted."""
@@ -157,7 +164,7 @@ class Notices:
             log.warning("nobody was told what became of %s: %s", execution_id, error)
             return
         if fact in facts_of(state, state.seq):
-            await self._send(notice_of(state, fact, self._url), execution_id)
+            await self._send(notice_of(state, fact, self._url, self._called), execution_id)
 
     async def _send(self, notice: Notice, execution_id: str) -> None:
         for channel in self._channels:

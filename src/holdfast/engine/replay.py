@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Raw

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -56,12 +56,17 @@ class Run:
         head, state, _ = await read_state(self._engine.services.store, self.id)
         return await resolved(self._engine.services.store, wire_state(head, state, self._engine.is_dead))
 
-    def watch(self, since: int = 0) -> AsyncIterator[Watched]:
-        """Durable events after number `since`, and live frames, until the execution ends."""
+    def watch(self, since: int = 0, *, until: Literal["ended", "settled"] = "ended") -> AsyncIterator[Watched]:
+        """Durable events after number `since`, and live frames, until the execution ends, or until it is settled: it
+        has ended, or only a person can move it or the children it waits for.
+        """
+        if until not in ("ended", "settled"):  # pyright: ignore[reportUnnecessaryContains] -- not everybody checks types
+            raise InputInvalid(f'watch: until must be "ended" or "settled"; got {until!r:.80}')
         if since < 0:
             raise InputInvalid(f"watch: since must be the number of an event, 0 for all; got {since}")
         services = self._engine.services
-        return watch(services.feed, services.store, self.id, since, lambda: self._engine.drives(self.id))
+        is_settled = self._is_settled if until == "settled" else None
+        return watch(services.feed, services.store, self.id, since, lambda: self._engine.drives(self.id), is_settled)
 
     async def result(self) -> Any:
         """The output, once completed. Raises ExecutionFailed or ExecutionStopped."""
@@ -86,6 +91,12 @@ class Run:
     async def settled(self) -> Head:
         """Wait until the execution has ended, or only a person can move it or the children it waits for."""
         return await self._wait(partial(is_at_rest, self._engine))
+
+    async def _is_settled(self, head: Head) -> bool:
+        if await is_at_rest(self._engine, head):
+            return True
+        self._engine.raise_problem(self.id)
+        return False
 
     @staticmethod
     async def _has_ended(head: Head) -> bool:

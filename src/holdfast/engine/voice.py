@@ -14,7 +14,7 @@ from holdfast.core import events as ev
 from holdfast.core.errors import InvalidCall
 from holdfast.core.execution import Execution, call_key, percent
 from holdfast.core.lifecycle import STEP_ENDS
-from holdfast.tools.call import Call
+from holdfast.tools.call import Call, Task, task_of
 from holdfast.tools.listening import cover, let_go
 from holdfast.tools.logbook import SAID, Line, Logbook, encode_lines
 from holdfast.tools.masks import masks
@@ -30,6 +30,7 @@ class Voice:
         self._run = run
         self._state = run.state
         self._feed = run.services.feed
+        self._task: Task | None = None
         self._unsaid: dict[Call, tuple[str, str]] = {}  # the ends of streaming texts, with their roles
         if self.is_heard():
             self.moved(())  # a driver has come: whoever watches sees where it begins
@@ -44,6 +45,7 @@ class Voice:
         step = self._state.steps.get(path)
         key = (step.call_key if step is not None else "") or call_key(self._state.id, path)
         call = Call(self._state.id, path, attempt, key, self._run.services.folder, data, self)
+        call.task = self._task = self._task or task_of(self._state.facts(), self._state.id)
         if step is not None and step.secrets:
             call.secrets = step.secrets
         return call

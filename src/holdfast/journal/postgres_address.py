@@ -43,9 +43,7 @@ def open_postgres(url: str) -> PostgresStore:
     try:
         from holdfast.journal.postgres import PostgresStore
     except ImportError as error:
-        text = (
-            f"a store in PostgreSQL needs psycopg, which cannot be imported ({error}); pip install 'holdfast[postgres]'"
-        )
+        text = f"a store in PostgreSQL needs psycopg, which cannot be imported ({error}); pip install 'psycopg[binary]'"
         raise StoreUnavailable(text) from error
     return PostgresStore(url)
 

@@ -8,18 +8,21 @@ heads; it never reads an event. Deleting whole executions is a port of its own, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, get_args
 
 import msgspec
 
 from holdfast.core.commands import Answer, Command
+from holdfast.core.errors import InputInvalid
 from holdfast.core.events import Reason
+from holdfast.core.lifecycle import Status
 from holdfast.core.policy import CACHE_BYTES_MAX, CACHE_ITEMS_MAX
 from holdfast.journal.codec import Row, Snapshot
 from holdfast.journal.keyed import ROWS_PAGE, Conflict, KeyedRow, Put
 
 Microseconds = int
 ASKED = -1  # as `wake_at`
+STATUSES: tuple[str, ...] = get_args(Status)
 
 
 class Head(msgspec.Struct, kw_only=True, gc=False):
@@ -260,6 +263,13 @@ class Query(msgspec.Struct, kw_only=True):
     ended_after: tuple[Microseconds, str] | None = None  # the time and the id of the last one; (0, "") begins
     before: str = ""  # an id: only executions older than it
     limit: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("ids", "status"):
+            if isinstance(getattr(self, name), str):
+                raise InputInvalid(f'Query: {name} takes several, such as {name}=("{getattr(self, name)}",)')
+        if unknown := [status for status in self.status if status not in STATUSES]:
+            raise InputInvalid(f'Query: no such status: "{unknown[0]}"; there are: {", ".join(STATUSES)}')
 
 
 class Store(Protocol):

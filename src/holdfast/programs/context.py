@@ -73,9 +73,13 @@ class Context:
         *args: Any,
         name: str | None = None,
         policy: StepPolicy = DEFAULT_POLICY,
+        arguments: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Awaitable[Any]:
-        """Call a tool as a step. The step gets its path now, in the order of the code; await it when you like."""
+        """Call a tool as a step. The step gets its path now, in the order of the code; await it when you like.
+
+        `name` is the step's. `arguments` are more arguments of the tool, such as one that is called `name`, too.
+        """
         found = self._registry.get(tool) if isinstance(tool, str) else tool
         if not isinstance(found, Tool):  # pyright: ignore[reportUnnecessaryIsInstance] -- callers may be untyped
             raise UsageError(f"ctx.call takes a tool, not {tool!r}; decorate it with @tool, or use ctx.run for code")
@@ -83,7 +87,7 @@ class Context:
         call = StepCall(
             path=path,
             tool=found,
-            arguments=found.bind(args, kwargs),
+            arguments=_bound(found, args, kwargs, arguments, name),
             policy=policy,
             fallbacks=self._fallbacks(found, policy) if policy.fallback or found.fallbacks else (),
             strict=True,
@@ -352,6 +356,27 @@ class _Code:
             return await result if inspect.isawaitable(result) else result
         finally:
             running_call.reset(token)
+
+
+def _bound(
+    tool: Tool[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    more: Mapping[str, Any] | None,
+    step_name: str | None,
+) -> dict[str, Any]:
+    """A call as named arguments of the tool, given in Python's way and in a mapping."""
+    if more is not None and not isinstance(more, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] -- callers may be untyped
+        raise UsageError(f"{tool.name}: arguments: expected a mapping of the tool's arguments, got {more!r:.80}")
+    if twice := sorted(kwargs.keys() & (more or {}).keys()):
+        raise UsageError(f"{tool.name}: {twice[0]}: given twice, by name and in arguments; give it once")
+    bound = tool.bind(args, {**kwargs, **(more or {})})
+    if step_name is not None and "name" not in bound and tool.needs("name"):
+        raise UsageError(
+            f"{tool.name}: name={quoted(step_name)} is the name of the step, and the tool needs an argument called "
+            f'name; give that one with arguments={{"name": …}}'
+        )
+    return bound
 
 
 def _with_secrets(call: StepCall) -> StepCall:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
@@ -27,7 +28,7 @@ class Parameter(NamedTuple):
     name: str
     type: Any
     default: Any
-    alternatives: tuple[Any, ...]  # not empty: a union that msgspec cannot read, tried member by member
+    readable: Any  # the type in a form that msgspec reads
     is_lenient: bool = False
 
     @property
@@ -35,18 +36,50 @@ class Parameter(NamedTuple):
         return self.default is inspect.Parameter.empty
 
 
-def alternatives_of(hint: Any, place: str) -> tuple[Any, ...]:
-    """Nothing for a type msgspec can read; the members of a union it cannot; otherwise an error."""
+NO_MEMBER = "fits no member of the union"
+_CONTAINERS = (list, dict, set, frozenset, tuple, Sequence, Mapping, Iterable, Collection)
+
+
+class _AnyInstance(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True  # msgspec checks what `convert_custom` returns; a member of the union is no instance of `OneOf`
+
+
+class OneOf(metaclass=_AnyInstance):
+    """Stands for a union that msgspec cannot read, such as `A | B` of two dataclasses: its members are tried in order.
+
+    Only subclasses are used, one for each union.
+    """
+
+    members: tuple[Any, ...] = ()
+
+    @classmethod
+    def read(cls, value: Any) -> Any:
+        for member in cls.members:
+            try:
+                return msgspec.convert(value, member, dec_hook=convert_custom)
+            except (msgspec.ValidationError, TypeError):
+                continue
+        raise ValueError(NO_MEMBER)
+
+
+def readable(hint: Any, place: str) -> Any:
+    """The hint as msgspec reads it: as it is, or with `OneOf` for its unions, also inside lists and maps."""
     if decoder_if_readable(hint) is not None:
-        return ()
-    members = union_members(hint)
-    for member in members or (hint,):
-        if decoder_if_readable(member) is None:
-            raise UsageError(
-                f"{place}: {type_name(member)} cannot be read from JSON; "
-                "use builtins, a dataclass, a TypedDict, or a msgspec or pydantic type"
-            )
-    return members
+        return hint
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if members := union_members(hint):
+        own = tuple(readable(member, place) for member in members)
+        whole: Any = typing.Union[own]  # noqa: UP007 -- made of a tuple
+        return whole if decoder_if_readable(whole) is not None else type("OneOf", (OneOf,), {"members": own})
+    if origin is typing.Annotated:
+        return typing.Annotated[(readable(inside[0], place), *inside[1:])]
+    if inside and origin in _CONTAINERS:
+        return cast("Any", origin)[tuple(one if one is ... else readable(one, place) for one in inside)]
+    raise UsageError(
+        f"{place}: {type_name(hint)} cannot be read from JSON; "
+        "use builtins, a dataclass, a TypedDict, or a msgspec or pydantic type"
+    )
 
 
 def decoder_if_readable(hint: Any) -> msgspec.json.Decoder[Any] | None:
@@ -94,6 +127,8 @@ def type_name(kind: Any) -> str:
 
 def convert_custom(kind: type[Any], value: Any) -> Any:
     """For msgspec: a class it does not know. `Path` and pydantic models, the latter without importing pydantic."""
+    if issubclass(kind, OneOf):
+        return kind.read(value)
     if isinstance(value, kind):
         return value
     if issubclass(kind, PurePath):
@@ -120,6 +155,8 @@ def _pydantic_in_words(error: Exception) -> str:
 
 def schema_of(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     def custom(kind: type[Any]) -> dict[str, Any]:
+        if issubclass(kind, OneOf):
+            return {"anyOf": [schema_of(member, definitions) for member in kind.members]}
         if issubclass(kind, PurePath):
             return {"type": "string", "format": "path"}
         describe = getattr(cast("Any", kind), "model_json_schema", None)

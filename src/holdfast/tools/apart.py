@@ -133,7 +133,8 @@ class _Talk:
     nobody holds the call back by now."""
 
     def __init__(self, tool: Tool[..., Any], given: dict[str, Any], call: Call) -> None:
-        known = {name: getattr(call, name) for name in ("execution_id", "path", "attempt", "key", "notes", "resources")}
+        told = ("execution_id", "path", "attempt", "key", "notes", "resources", "task")
+        known = {name: getattr(call, name) for name in told}
         places = [place for place in sys.path if isinstance(place, str)]  # pyright: ignore[reportUnnecessaryIsInstance] -- Python ignores the others
         self.call = call
         self.limits = call.resources.over(DEFAULTS)

@@ -27,7 +27,7 @@ from holdfast.core.failure import describe
 from holdfast.core.resources import Resources, Usage
 from holdfast.tools import values
 from holdfast.tools.bugs import place_of_bug, trace_of
-from holdfast.tools.call import Call, running_call
+from holdfast.tools.call import Call, Task, running_call
 from holdfast.tools.forked import deaf_when_copied
 from holdfast.tools.home import Home
 from holdfast.tools.hooks import OutputLost
@@ -86,6 +86,9 @@ class CallApart(Call):
         super().__init__(
             told["execution_id"], told["path"], told["attempt"], told["key"], Path(told["folder"]), told["notes"]
         )
+        if (task := told["task"]) is not None:
+            inputs = msgspec.Raw(msgspec.json.encode(task["inputs"]))
+            self.task = Task(task["origin_id"], inputs, task["labels"])
         self.resources = msgspec.convert(told["resources"], Resources)
         self._line = line
 

@@ -87,7 +87,7 @@ def find_chromium(executable: str) -> str:
 def check_playwright() -> None:
     if importlib.util.find_spec("playwright") is None:
         raise Misconfigured(
-            "the browser tools need the extra browser of Holdfast", todo="install it: pip install 'holdfast[browser]'"
+            "the browser tools need the Python package playwright", todo="install it: pip install playwright"
         )
 
 

@@ -16,6 +16,8 @@ import msgspec
 
 from holdfast.core.budget import read_usd
 from holdfast.core.errors import InputInvalid, InvalidCall, UsageError
+from holdfast.core.events import TaskCreated
+from holdfast.core.execution import origin_of
 from holdfast.core.policy import NOTE_BYTES_MAX, Effect
 from holdfast.core.resources import DEFAULTS, Usage
 from holdfast.tools import values
@@ -57,13 +59,25 @@ class HeldBack(Exception):
     """The tool was not called: its breaker opened while the call was on its way."""
 
 
+class Task(msgspec.Struct, frozen=True):
+    """What a call may know of its task."""
+
+    origin_id: str
+    inputs: msgspec.Raw
+    labels: dict[str, str]
+
+
+def task_of(created: TaskCreated, execution_id: str) -> Task:
+    return Task(origin_of(created, execution_id), created.inputs, created.labels)
+
+
 class Call:
     """One attempt of one step. `key` is the same for every attempt: hand it on as an idempotency key."""
 
     __slots__ = (
         "_host", "_in_line", "_loop", "apart", "attempt", "book", "door", "execution_id", "folder", "gate",
         "interpreters", "key", "kill_grace_s", "may_be_cached", "notes", "path", "resources", "secrets", "signs",
-        "spent_micros", "started_as", "together", "turn", "used", "warning",
+        "spent_micros", "started_as", "task", "together", "turn", "used", "warning",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
@@ -82,6 +96,7 @@ class Call:
         self.key = key
         self.folder = folder
         self.notes = notes
+        self.task: Task | None = None  # of which execution it is a call; None: of none
         self.secrets: tuple[str, ...] = ()  # that its arguments refer to
         self.started_as: Effect | None = None  # that its tool had when the attempt began; None: its step says another
         self.spent_micros: int | None = None  # what it has said so far; None: nothing
@@ -101,6 +116,21 @@ class Call:
         self._host = host
         self._in_line: tuple[float, float | None] = (0.0, None)  # how long it stood there, and since when it does now
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def origin_id(self) -> str:
+        """The id of the task's first execution: the same in every retry and fork of it. File state under this one."""
+        return self.task.origin_id if self.task is not None else self.execution_id
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The inputs of the task."""
+        return msgspec.json.decode(self.task.inputs) if self.task is not None else {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the task."""
+        return dict(self.task.labels) if self.task is not None else {}
 
     async def take_turn(self, gate: Gate, has_begun: bool = False) -> None:
         """Wait in a line of the tool's own, before it does anything in the world. A call that is cut there never began,

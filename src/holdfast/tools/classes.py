@@ -52,7 +52,7 @@ def parts_of(given: Any) -> Parts:
             "give them defaults, or hand over an object: tool(…)(Weather(key))"
         ) from None
     hooks = {name: getattr(instance, name) for name in HOOKS if hasattr(kind, name)}
-    return Parts(getattr(instance, EXECUTE), _snake(kind.__name__), kind.__doc__ or "", hooks)
+    return Parts(getattr(instance, EXECUTE), snake(kind.__name__), kind.__doc__ or "", hooks)
 
 
 def _public_methods(kind: type[Any]) -> list[str]:
@@ -64,5 +64,5 @@ def _public_methods(kind: type[Any]) -> list[str]:
     ]
 
 
-def _snake(name: str) -> str:
+def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -50,7 +50,7 @@ from holdfast.tools.tool import Tool, tool
 TEXT_CHARS_MAX = 100_000
 TITLE_CHARS_MAX = 500
 CHANNELS_MAX = 20  # of one message
-NEEDS_EXTRA = Trouble("notify.send needs the extra notify of Holdfast", "install it: pip install 'holdfast[notify]'")
+NEEDS_EXTRA = Trouble("notify.send needs the Python package apprise", "install it: pip install apprise")
 Format = Literal["text", "markdown", "html"]
 _OWN_SERVERS = frozenset({"json", "xml", "form", "mailto"})
 _Telling = Callable[[], Awaitable[None]]

@@ -12,7 +12,7 @@ import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
@@ -205,14 +205,27 @@ class Registry:
         return self._functions.keys()
 
     def load_module(self, spec: str, base: Path) -> ModuleType:
-        """Import a dotted module, or a `.py` file relative to `base`, and add every tool and function in it."""
+        """Import a dotted module, or a `.py` file relative to `base`, and add every tool and function in it, also
+        those in a list or a dict of the module."""
         module = _import_file(spec, base) if spec.endswith(".py") else _import_dotted(spec, base)
-        for thing in list(vars(module).values()):
+        for thing in _things_in(module):
             if isinstance(thing, Tool):
                 self.add(cast("Tool[..., Any]", thing))
             elif _is_function(thing):
                 self.add_function(thing)
         return module
+
+
+def _things_in(module: ModuleType) -> Iterator[Any]:
+    """What its names stand for, and what lies in the lists and dicts among that."""
+    for name, thing in list(vars(module).items()):
+        yield thing
+        if name.startswith("__"):
+            continue
+        if isinstance(thing, dict):
+            yield from list(cast("dict[Any, Any]", thing).values())
+        elif isinstance(thing, list | tuple):
+            yield from list(cast("Sequence[Any]", thing))
 
 
 def _tell_left_out(foreign: Tool[..., Any], own: Tool[..., Any]) -> None:

@@ -17,11 +17,11 @@ from holdfast.core.errors import InvalidCall, UsageError
 from holdfast.core.suggest import did_you_mean
 from holdfast.tools.annotations import (
     Parameter,
-    alternatives_of,
     convert_custom,
     decoder_if_readable,
     default_for_schema,
     is_lenient,
+    readable,
     schema_of,
     softened,
     without_prose,
@@ -47,7 +47,6 @@ class Signature:
         for given in inspect.signature(function).parameters.values():
             self._add(given, hints.get(given.name, Any))
         self.lenient = tuple(name for name, parameter in self.parameters.items() if parameter.is_lenient)
-        self._one_by_one = any(parameter.alternatives for parameter in self.parameters.values())
         self._struct = self._build_struct()
         returns = hints.get("return", Any)
         self.return_type = returns
@@ -71,12 +70,11 @@ class Signature:
         """JSON values as the types the tool declared. What was not given is left to the function's own defaults."""
         if self.lenient:
             arguments = self.soften(arguments)
-        if not self._one_by_one:
-            try:
-                converted: _Struct = msgspec.convert(arguments, self._struct, dec_hook=convert_custom)
-                return {name: getattr(converted, name) for name in arguments}
-            except (msgspec.ValidationError, AttributeError, TypeError):
-                pass  # the slow path says what is wrong, in full
+        try:
+            converted: _Struct = msgspec.convert(arguments, self._struct, dec_hook=convert_custom)
+            return {name: getattr(converted, name) for name in arguments}
+        except (msgspec.ValidationError, AttributeError, TypeError):
+            pass  # the slow path says what is wrong, in full
         mistakes: list[Mistake] = []
         validated = self._validate_one_by_one(arguments, frozenset(), mistakes)
         if mistakes:
@@ -120,8 +118,7 @@ class Signature:
         definitions: dict[str, Any] = {}
         properties: dict[str, Any] = {}
         for name, parameter in self.parameters.items():
-            members = [schema_of(member, definitions) for member in parameter.alternatives or (parameter.type,)]
-            described = members[0] if len(members) == 1 else {"anyOf": members}
+            described = schema_of(parameter.readable, definitions)
             if not parameter.required:
                 described = described | default_for_schema(parameter.default)
             properties[name] = described
@@ -154,13 +151,13 @@ class Signature:
             self.positional_only += (given.name,)
         if given.kind is not given.KEYWORD_ONLY:
             self._positional.append(given.name)
-        alternatives = alternatives_of(hint, f"{self.owner}: {given.name}")
-        self.parameters[given.name] = Parameter(given.name, hint, given.default, alternatives, is_lenient(hint))
+        kind = readable(hint, f"{self.owner}: {given.name}")
+        self.parameters[given.name] = Parameter(given.name, hint, given.default, kind, is_lenient(hint))
 
     def _build_struct(self) -> type[msgspec.Struct]:
         fields: list[Any] = []
         for name, parameter in self.parameters.items():
-            kind = Any if parameter.alternatives else parameter.type
+            kind = parameter.readable
             # The function fills in its own defaults: a struct's could not be told from a given value.
             fields.append((name, kind) if parameter.required else (name, kind, msgspec.field(default=msgspec.UNSET)))
         return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)

@@ -97,6 +97,11 @@ class Tool(Hooked, Generic[P, R]):
         """A Python call as named arguments, not yet checked."""
         return self.signature.bind(args, kwargs)
 
+    def needs(self, argument: str) -> bool:
+        """Whether it has an argument of this name that cannot be left out."""
+        parameter = self.signature.parameters.get(argument)
+        return parameter is not None and parameter.required
+
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """JSON values as the types the function declares; `InvalidCall` names every mistake."""
         validated = self.signature.validate(arguments)

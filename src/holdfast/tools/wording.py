@@ -15,8 +15,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from holdfast.core.errors import UsageError
 from holdfast.core.suggest import describe_value, did_you_mean
-from holdfast.tools.annotations import Parameter, convert_custom, type_name, union_members
+from holdfast.tools.annotations import NO_MEMBER, Parameter, convert_custom, readable, type_name, union_members
 
 Mistake = tuple[str, str]  # the argument (and the place inside it), and what is wrong with it
 
@@ -43,17 +44,8 @@ _NAMES: dict[Any, str] = {
 
 
 def convert_or_explain(parameter: Parameter, value: Any, mistakes: list[Mistake]) -> Any:
-    for member in parameter.alternatives:
-        try:
-            return msgspec.convert(value, member, dec_hook=convert_custom)
-        except (msgspec.ValidationError, TypeError):
-            continue
-    if parameter.alternatives:
-        expected = type_in_words(parameter.type)
-        mistakes.append((parameter.name, f"expected {expected}, got {describe_value(value)}"))
-        return None
     try:
-        return msgspec.convert(value, parameter.type, dec_hook=convert_custom)
+        return msgspec.convert(value, parameter.readable, dec_hook=convert_custom)
     except (msgspec.ValidationError, TypeError) as error:
         mistakes.append(_mistake(parameter, value, str(error)))
         return None
@@ -69,6 +61,8 @@ def explained(name: str, hint: Any, value: Any, error: str) -> Mistake:
     text, place = (match["text"], (match["place"] or "")) if match else (error, "")
     inside, hint, culprit = _followed(hint, value, place.removeprefix("key in ").removeprefix("$"))
     where = name + inside
+    if text == NO_MEMBER:
+        return where, f"expected {type_in_words(hint)}, got {describe_value(culprit)}"
     if expected := _EXPECTED.match(text):
         rest = "" if expected["rest"].startswith(", got") else expected["rest"]
         return where, f"expected {_kinds_in_words(expected['kind'])}{rest}, got {describe_value(culprit)}"
@@ -118,8 +112,8 @@ def _type_inside(hint: Any, name: str) -> Any:
 
 def _fits(value: Any, hint: Any) -> bool:
     try:
-        msgspec.convert(value, hint, dec_hook=convert_custom)
-    except (msgspec.ValidationError, TypeError):
+        msgspec.convert(value, readable(hint, ""), dec_hook=convert_custom)
+    except (msgspec.ValidationError, TypeError, UsageError):
         return False
     return True
 

@@ -216,10 +216,24 @@ def _tool_steps(steps: list[dict[str, Any]], around: str) -> Iterator[tuple[str,
             yield from _tool_steps(step["steps"], f"{around}{step['id']}/")
 
 
+def every_fork_names_its_origin(case: Case) -> Iterator[str]:
+    """A retry of a retry names the first execution of the chain: tools file their state under it."""
+    for story in case.told.stories.values():
+        made_from = story.created.forked_from
+        if made_from is None:
+            continue
+        first = made_from.id
+        while (before := case.told.stories[first].created.forked_from) is not None:
+            first = before.id
+        if made_from.origin != first:
+            yield f"{story.id}: it goes back to {first}, and names {made_from.origin or 'nothing'}"
+
+
 CHECKS: tuple[Check, ...] = (
     what_completed_is_not_forgotten,
     what_nobody_has_taken_comes_along,
     every_end_runs_its_steps,
     a_key_stays_until_its_step_completes,
     what_is_kept_has_the_input_it_is_asked_for_with,
+    every_fork_names_its_origin,
 )

@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 DEPTH_MAX = 64  # of a schema
 REFERENCES_MAX = 10_000  # followed while one value is checked: a small schema can ask for more than a lifetime's work
 MISTAKES_MAX = 20
-EXTRA_NEEDED = Trouble("MCP servers need the extra mcp of Holdfast", "install it: pip install 'holdfast[mcp]'")
+EXTRA_NEEDED = Trouble("MCP servers need the Python package mcp", "install it: pip install 'mcp>=2.3,<3'")
 
 _NAMED = (
     "properties",
@@ -174,7 +174,7 @@ class SchemaSignature(Signature):
         self._properties = cast("dict[str, Any]", self._schema["properties"])
         required: Any = self._schema.get("required", ())
         self.parameters = {
-            name: Parameter(name, Any, inspect.Parameter.empty if name in required else None, ())
+            name: Parameter(name, Any, inspect.Parameter.empty if name in required else None, Any)
             for name in self._properties
         }
         others: Any = self._schema.get("additionalProperties", NAMES in self._schema)
