@@ -38,7 +38,7 @@ def answering(*statuses: int, **headers: str) -> Iterator[Statuses]:
 
         do_POST = do_GET
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format: str, *args: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         told.url = f"http://127.0.0.1:{server.server_port}/"
