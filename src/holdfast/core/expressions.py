@@ -37,10 +37,12 @@ _TWO_PART = ("inputs", "steps", "secrets")  # of these, the second part says whi
 
 
 class ExpressionInvalid(UsageError):
-    """The expression cannot be compiled. `column` counts from 1; 0 means that it is not known."""
+    """The expression cannot be compiled. `column` counts from 1; 0 means that it is not known. `is_shown`: the message
+    shows the place by itself."""
 
-    def __init__(self, message: str, column: int = 0) -> None:
+    def __init__(self, message: str, column: int = 0, *, is_shown: bool = False) -> None:
         self.column = column
+        self.is_shown = is_shown
         super().__init__(message)
 
 
@@ -273,8 +275,8 @@ class _Compiler:
         try:
             expression = self._expressions.compile(text, self._names)
         except ExpressionInvalid as error:
-            is_shown = "\n" in str(error)
-            where = f" (column {error.column} of the expression)" if error.column and not is_shown else ""
+            is_told = error.column and not error.is_shown
+            where = f" (column {error.column} of the expression)" if is_told else ""
             self._problems.append(Problem(place, f"${{{{ {text} }}}}: {error}{where}"))
             return None
         self.uses.extend((place, name) for name in sorted(references(text)))

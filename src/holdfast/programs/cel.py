@@ -199,7 +199,8 @@ def _variable(chain: str, names: frozenset[str]) -> str | None:
 def _explain_compile(raw: str, text: str, names: frozenset[str]) -> ExpressionInvalid:
     mistake = syntax_mistake(raw, text)
     if mistake is not None:
-        return ExpressionInvalid(with_caret(mistake.message, text, mistake.line, mistake.column), mistake.column)
+        message = with_caret(mistake.message, text, mistake.line, mistake.column)
+        return ExpressionInvalid(message, mistake.column, is_shown=True)
     first = _FIRST_ERROR.search(raw)
     message = first[3].strip().removesuffix("[INVALID_ARGUMENT]").strip() if first else raw.strip().split("\n")[0]
     column = max(0, int(first[2])) if first else 0
