@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from holdfast.core.errors import InvalidCall, Problem, ToolError, UsageError
 from holdfast.core.secrets import SecretText, reference_in, secret
@@ -25,15 +25,24 @@ _TOKEN = re.compile(rf"(?P<literal>{_RAW}|{_COOKED})|(?P<open>\{{)|(?P<close>\}}
 _CHAIN = re.compile(
     rf"(?:{_RAW}|{_COOKED})|(?<![\w.])(?P<chain>[A-Za-z_]\w*(?:\s*\.\s*[A-Za-z_]\w*)*)", re.DOTALL | re.ASCII
 )
+_FOLLOWED = re.compile(
+    rf"(?<![\w.\])])(?P<path>[A-Za-z_]\w*(?:\s*\.\s*[A-Za-z_]\w*|\[\d{{1,9}}\]|\[\"[^\"\\]*\"\]|\['[^'\\]*'\])*)"
+    rf"|(?:{_RAW}|{_COOKED})",
+    re.DOTALL | re.ASCII,
+)
+_SELECTED = re.compile(r"""(?P<field>[A-Za-z_]\w*)|\[(?P<index>\d+)\]|\[["'](?P<key>[^"']*)["']\]""", re.ASCII)
+_TESTED = re.compile(r"\bhas\(\s*$")
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 _TWO_PART = ("inputs", "steps", "secrets")  # of these, the second part says which one is meant
 
 
 class ExpressionInvalid(UsageError):
-    """The expression cannot be compiled. `column` counts from 1; 0 means that it is not known."""
+    """The expression cannot be compiled. `column` counts from 1; 0 means that it is not known. `is_shown`: the message
+    shows the place by itself."""
 
-    def __init__(self, message: str, column: int = 0) -> None:
+    def __init__(self, message: str, column: int = 0, *, is_shown: bool = False) -> None:
         self.column = column
+        self.is_shown = is_shown
         super().__init__(message)
 
 
@@ -61,6 +70,31 @@ def chains(text: str) -> Iterator[str]:
     for match in _CHAIN.finditer(text):
         if match["chain"]:
             yield re.sub(r"\s+", "", match["chain"])
+
+
+class PathUsed(NamedTuple):
+    """Where an expression follows a path from a variable: `steps.search.output.results[0].url`."""
+
+    text: str
+    parts: tuple[str | int, ...]
+    is_tested: bool  # inside has(…), where its last part may be missing
+
+
+def paths_of(text: str) -> Iterator[PathUsed]:
+    """Every path in an expression, outside its string literals; a function at its end is none of its parts."""
+    for match in _FOLLOWED.finditer(text):
+        if not match["path"]:
+            continue
+        found = [_part(selector) for selector in _SELECTED.finditer(match["path"])]
+        is_call = text[match.end() :].lstrip().startswith("(")
+        is_tested = bool(_TESTED.search(text[: match.start()]))
+        parts = tuple(found[:-1] if is_call or is_tested else found)
+        if parts:
+            yield PathUsed(match["path"], parts, is_tested)
+
+
+def _part(selector: re.Match[str]) -> str | int:
+    return int(selector["index"]) if selector["index"] else selector["field"] or selector["key"]
 
 
 def references(text: str) -> frozenset[str]:
@@ -241,8 +275,8 @@ class _Compiler:
         try:
             expression = self._expressions.compile(text, self._names)
         except ExpressionInvalid as error:
-            is_shown = "\n" in str(error)
-            where = f" (column {error.column} of the expression)" if error.column and not is_shown else ""
+            is_told = error.column and not error.is_shown
+            where = f" (column {error.column} of the expression)" if is_told else ""
             self._problems.append(Problem(place, f"${{{{ {text} }}}}: {error}{where}"))
             return None
         self.uses.extend((place, name) for name in sorted(references(text)))

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from holdfast.core.errors import InvalidCall
-from holdfast.core.expressions import Expression, ExpressionInvalid, chains
+from holdfast.core.expressions import Expression, ExpressionInvalid, chains, references
 from holdfast.core.suggest import describe_value, did_you_mean, quoted
 from holdfast.programs.cel_syntax import syntax_mistake, with_caret
 from holdfast.tools.json_text import JsonInvalid, read_json
@@ -33,6 +33,8 @@ _NO_OVERLOAD = re.compile(r"No matching overloads found : (\S+?)(?:\((.*)\))?$")
 _SELECTOR = r"(?:\.[A-Za-z_]\w*|\[(?:\d{1,9}|\"[^\"\\]*\"|'[^'\\]*')\])"
 _PATH = re.compile(rf"[A-Za-z_]\w*{_SELECTOR}*", re.ASCII)
 _SELECTORS = re.compile(r"\.(?P<field>[A-Za-z_]\w*)|\[(?P<index>\d+)\]|\[[\"'](?P<key>[^\"']*)[\"']\]", re.ASCII)
+_ORDER = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
+_KINDS = {"INT": "integer", "STRING": "string", "BOOL": "boolean", "DOUBLE": "number", "LIST": "array", "MAP": "object"}
 _NOT_NAMES = frozenset({"true", "false", "null", "in"})
 # What can be called in an expression: by itself, and as `value.name(…)`. For people; the runtime knows by itself.
 FUNCTIONS = (
@@ -70,6 +72,22 @@ class Cel:
             self._compiled.clear()
         self._compiled[text, names] = expression
         return expression
+
+    def judge(self, text: str, types: Mapping[str, str]) -> tuple[str, str]:
+        """What is wrong with the types in an expression, and what it gives (in the words of JSON Schema) if that is
+        known. `types` are those of dotted names; of all others nothing is known."""
+        from cel_expr_python import cel  # pyright: ignore[reportMissingTypeStubs]
+        from cel_expr_python.ext import ext_strings  # pyright: ignore[reportMissingTypeStubs]
+
+        kinds = {"string": cel.Type.STRING, "integer": cel.Type.INT, "boolean": cel.Type.BOOL}
+        names = dict.fromkeys(sorted(references(text) - _NOT_NAMES), cel.Type.DYN)
+        variables = {**names, **{name: kinds[kind] for name, kind in types.items()}}
+        environment = cel.NewEnv(variables=variables, extensions=[ext_strings.ExtStrings(), _own_functions(cel)])
+        try:
+            kind = environment.compile(text).return_type().name().partition("<")[0]
+        except RuntimeError as error:
+            return _wrong_types(str(error)), ""
+        return "", _KINDS.get(kind, "")
 
     def _environment(self, names: frozenset[str]) -> Any:
         environment = self._environments.get(names)
@@ -181,7 +199,8 @@ def _variable(chain: str, names: frozenset[str]) -> str | None:
 def _explain_compile(raw: str, text: str, names: frozenset[str]) -> ExpressionInvalid:
     mistake = syntax_mistake(raw, text)
     if mistake is not None:
-        return ExpressionInvalid(with_caret(mistake.message, text, mistake.line, mistake.column), mistake.column)
+        message = with_caret(mistake.message, text, mistake.line, mistake.column)
+        return ExpressionInvalid(message, mistake.column, is_shown=True)
     first = _FIRST_ERROR.search(raw)
     message = first[3].strip().removesuffix("[INVALID_ARGUMENT]").strip() if first else raw.strip().split("\n")[0]
     column = max(0, int(first[2])) if first else 0
@@ -196,6 +215,18 @@ def _explain_compile(raw: str, text: str, names: frozenset[str]) -> ExpressionIn
     if "recursion" in message:
         return ExpressionInvalid("the expression is nested too deeply")
     return ExpressionInvalid(message[:1].lower() + message[1:], column)
+
+
+def _wrong_types(raw: str) -> str:
+    """The first mismatch that would fail whatever the values are. Comparing unlike values for equality is allowed, and
+    so is choosing between them."""
+    for found in _OVERLOAD.finditer(raw):
+        function, types = found[1], re.split(r",\s*", found[2])
+        is_choice = function == "_?_:_" and types[0] in ("bool", "dyn")
+        is_order = function in _ORDER and set(types) <= {"int", "uint", "double"}
+        if function not in ("_==_", "_!=_", "@in") and not is_choice and not is_order and "*error*" not in types:
+            return _explain_types(function, found[2])
+    return ""
 
 
 def _explain_name(name: str, text: str, names: frozenset[str]) -> str:

@@ -15,6 +15,7 @@ from holdfast.core.expressions import references, split_template
 from holdfast.core.plan import Plan, PlanStep, walk
 from holdfast.core.resources import beyond_reach
 from holdfast.core.suggest import did_you_mean, quoted
+from holdfast.programs.plan_types import unsafe_reads
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Vault
 from holdfast.tools.tool import Tool
@@ -32,7 +33,7 @@ def lint(document: Any, plan: Plan, registry: Registry) -> list[Problem]:
     for place, step in walk(plan):
         said = [*_of_step(step, plan, registry), *_of_items(step, texts)]
         found += [Problem(f"{place}.{key}" if key else place, message) for key, message in said]
-    return found
+    return [*found, *unsafe_reads(plan)]
 
 
 def unmet(plan: Plan, registry: Registry, secrets: Vault | None = None) -> list[Problem]:

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.budget import Budget, read_budget
-from holdfast.core.errors import InputInvalid, NotFound, Refused
+from holdfast.core.errors import InputInvalid, NotFound, PlanInvalid, Refused
 from holdfast.core.execution import Execution
 from holdfast.core.expressions import as_text
 from holdfast.core.inputs import InputSpec, check_inputs
@@ -36,6 +36,7 @@ from holdfast.programs.foresight import foresee
 from holdfast.programs.function import Function, FunctionKind
 from holdfast.programs.lint import unmet
 from holdfast.programs.plan import PlanProgram
+from holdfast.programs.plan_types import type_mistakes
 from holdfast.programs.plan_walk import MakeChild
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Vault
@@ -246,6 +247,8 @@ class Preparer:
                 secrets=self._declared(check_tools),
                 name=name,
             )
+            if check_tools and (mistakes := type_mistakes(plan, self.registry, self._expressions)):
+                raise PlanInvalid(mistakes, name)
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
             self._plans[key] = plan

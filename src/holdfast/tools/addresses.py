@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from holdfast.core.errors import InvalidCall, SettingsInvalid
+from holdfast.core.errors import InvalidCall, NotPermitted, SettingsInvalid
 from holdfast.core.suggest import describe_value
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -58,6 +58,19 @@ class Reach:
             expected = 'a host, "host:port", an address or a network such as "10.0.0.0/8"'
             raise SettingsInvalid(f"allow: expected {expected}, got {describe_value(entry)}")
         self._hosts.add((host.strip("[]").lower(), int(port) if port else None))
+
+    def check_literal(self, url: str) -> None:
+        """Refuses an address that is written out and may not be reached; names are looked up when they are needed."""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        address = "127.0.0.1" if host.rstrip(".") == "localhost" else host
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            refused = self.refusal(host, port, address)
+        except ValueError:  # a name, or a port that is none
+            return
+        if refused:
+            raise NotPermitted(f"url: {refused}")
 
     def refusal(self, host: str, port: int, address: str) -> str:
         """Why this address may not be connected to; "" if it may."""

@@ -90,18 +90,24 @@ class Http(Adapter):
         except (InputInvalid, SettingsInvalid) as error:
             name = "rate_per_host: " if isinstance(error, InputInvalid) else ""
             raise SettingsInvalid(f"tools.http.{name}{error}") from None
+        self._reach = reach
         self._client = HttpClient(reach, max(1, config.connections_per_host), rate)
 
     def tools(self) -> Sequence[Tool[..., Any]]:
         less = halved("max_bytes", self.config.max_bytes)
         apart = Breaker(by=_host_of)  # one host that is down is no reason not to ask another
         tools = (
-            tool(name="http.get", effect="read", breaker=apart, judge=_judge, reduce=less)(self.get),
-            tool(name="http.request", effect="once", breaker=apart, judge=_judge, reduce=less)(self.request),
+            tool(name="http.get", effect="read", breaker=apart, judge=self._judge, reduce=less)(self.get),
+            tool(name="http.request", effect="once", breaker=apart, judge=self._judge, reduce=less)(self.request),
         )
         for each in tools:
             each.turns = self._turns
         return tools
+
+    def _judge(self, known: Mapping[str, Any], later: Collection[str]) -> None:
+        _judge(known, later)
+        if "url" in known:
+            self._reach.check_literal(known["url"])
 
     def _turns(self, arguments: Mapping[str, Any]) -> Turns:
         """Whoever waits for its host has not begun, and holds nothing that others could use."""

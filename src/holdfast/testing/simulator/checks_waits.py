@@ -196,7 +196,7 @@ def only_reads_are_answered_from_the_cache(case: Case) -> Iterator[str]:
 
 
 def notes_are_handed_back(case: Case) -> Iterator[str]:
-    """An attempt is given what the one before it noted, if that was the same tool."""
+    """An attempt is given what the one before it noted, if that was the same tool; also before a retry."""
     for (execution_id, path), calls in case.told.calls.items():
         story = case.told.stories[execution_id]
         for call in calls:
@@ -205,9 +205,19 @@ def notes_are_handed_back(case: Case) -> Iterator[str]:
                 continue
             noted = [event for fact, event in story.events(ev.StepNoted) if event.path == path and fact.seq < start.seq]
             is_own = noted and _noted_by(story, noted[-1]) == call.tool
-            expected = Case.plain(noted[-1].data) if is_own else None
+            expected = Case.plain(noted[-1].data) if is_own else None if noted else _carried_notes(story, start.event)
             if call.notes != expected:
                 yield f"{execution_id} {path}: attempt {call.attempt} was handed {call.notes!r}, noted was {expected!r}"
+
+
+def _carried_notes(story: Story, start: ev.Event) -> Any:
+    """What the execution that this one was made from had noted about the same step with the same input."""
+    if not isinstance(start, ev.StepStarted):
+        return None
+    for _, event in story.events(ev.StepCarried):
+        if (event.path, event.tool, event.digest) == (start.path, start.tool, start.digest) and event.notes:
+            return Case.plain(event.notes)
+    return None
 
 
 def _noted_by(story: Story, note: ev.StepNoted) -> str:
