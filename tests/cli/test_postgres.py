@@ -72,7 +72,7 @@ def test_a_restored_dump_is_held_until_a_person_lets_it_go(
     assert shop.run("resume", "--held", "--all").out == "2 applied\n"
 
     def is_completed() -> bool:
-        """A worker that gets no processor for as long as its lease loses what it drives, and another one takes it up."""
+        """A worker that gets no processor during its lease loses what it drives; the next one takes it up."""
         shop.run("worker", "--until-idle")
         return {head["status"] for head in shop.run("list", "--json").json} == {"completed"}
 
