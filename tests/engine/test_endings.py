@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from engine.kit import HURRY, Gate, Script, engine_at, plan, result, seen, settled, step, step_of, turns, until
-from holdfast.core.errors import InputInvalid, StoreCorrupted, UsageError
+from holdfast.core.errors import InputInvalid, StoreCorrupted, Suspended, UsageError
 from holdfast.engine import checkpointing, gathering
 
 
@@ -67,7 +67,7 @@ async def test_no_background_step_begins_while_the_last_checkpoint_is_written(
         await begin.wait()
         try:
             await ctx.call(look.tool, name="look")
-        finally:
+        except Suspended:
             refused.set()
 
     @holdfast.function
