@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from proof.simulator.verdict import CHECKS
 from sentences import DEFAULTS, FIELDS, FLAGS, LIMITS, PART_FIELDS, SETTINGS, WHEN, Limit
 
 import holdfast
 from holdfast import settings
 from holdfast.core import errors, events, lifecycle
 from holdfast.core.failure import Failure
-from holdfast.engine.wire import wire_event, wire_frame
-from holdfast.testing.simulator.verdict import CHECKS
+from holdfast.engine.json_view import wire_event, wire_frame
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference"

@@ -69,8 +69,8 @@ QUICK = Size(
 
 
 def simulator(size: Size) -> Iterator[Row]:
-    from holdfast.testing.simulator.many import Progress, judged, replay_command
-    from simulator.census import census, expected
+    from proof.simulator.census import census, expected
+    from proof.simulator.many import Progress, judged, replay_command
 
     wrong: dict[int, str] = {}
     virtual_s = 0.0
@@ -95,7 +95,7 @@ def simulator(size: Size) -> Iterator[Row]:
 
 
 def sabotage(size: Size) -> Iterator[Row]:
-    from simulator.sabotage import SABOTEURS
+    from proof.sabotage.engine import SABOTEURS
 
     with _processes() as pool:
         for saboteur, found in zip(SABOTEURS, pool.map(_caught, range(len(SABOTEURS))), strict=True):
@@ -107,8 +107,8 @@ def sabotage(size: Size) -> Iterator[Row]:
 
 def _caught(number: int) -> Any:
     """In a process of its own, to which only a number need travel."""
-    from simulator.sabotage import SABOTEURS
-    from simulator.saboteur import caught
+    from proof.sabotage.engine import SABOTEURS
+    from proof.sabotage.saboteur import caught
 
     return caught(SABOTEURS[number])
 
@@ -117,8 +117,8 @@ def _caught(number: int) -> Any:
 
 
 def sweep(size: Size) -> Iterator[Row]:
-    from crash.programs import PROGRAMS
-    from crash.sweep import sweep as kill
+    from proof.crash_sweep.programs import PROGRAMS
+    from proof.crash_sweep.sweep import sweep as kill
 
     points = f"before and after {_each(size.sweep_every)} journal write and effect of a tool"
     for store, name in _STORES.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.tools.masks import masks
+from holdfast.tools.secrets.redaction import masks
 
 pytest_plugins = ["servers.postgres", "costs"]
 

@@ -53,7 +53,7 @@ def test_only_the_composition_root_makes_engines_and_opens_stores() -> None:
     made = {
         r"\bServices\(": {"app.py"},
         r"\bSqliteStore\(|\bopen_postgres\(|\bLockFiles\(": {
-            "journal/open.py", "journal/sqlite.py", "journal/postgres_address.py", "journal/liveness.py"
+            "journal/open.py", "journal/sqlite/store.py", "journal/postgres/address.py", "journal/liveness.py"
         },
     }  # fmt: skip
     for pattern, homes in made.items():

@@ -20,7 +20,7 @@ from msgspec import Raw
 import holdfast
 from holdfast.core.events import EventReceived
 from holdfast.journal.log import Log, read_state
-from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite.store import SqliteStore
 from holdfast.journal.writer import Writer
 
 QUIET_S = 3.0  # how long it is measured without a backup

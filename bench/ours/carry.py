@@ -10,7 +10,7 @@ from pathlib import Path
 from common import print_result, scratch_engine, sequence
 
 import holdfast
-from holdfast.journal.checkpoints import write_file
+from holdfast.journal.checkpoint_files import write_file
 
 EVENTS = 100_000
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from common import print_result, read
 
 import holdfast
-from holdfast.engine import step, trying
+from holdfast.engine.step import attempt, perform
 
 STEPS = 2000
 
@@ -26,7 +26,7 @@ async def reads(ctx: holdfast.Context, steps: int) -> int:
 
 async def bare(work: Any, found: Any, arguments: bytes) -> None:
     """The attempt alone: no breaker, no places, no rate."""
-    await trying._try(work, found, work.call.tool, 0, arguments, None)
+    await attempt._try(work, found, work.call.tool, 0, arguments, None)
 
 
 async def measure(steps: int) -> float:
@@ -48,7 +48,7 @@ def main() -> None:
     unguarded: list[float] = []
     for _ in range(rounds):
         guarded.append(asyncio.run(measure(STEPS)))
-        with patch.object(step, "attempt", bare):
+        with patch.object(perform, "attempt", bare):
             unguarded.append(asyncio.run(measure(STEPS)))
     print_result(
         system="Holdfast",

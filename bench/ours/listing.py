@@ -16,7 +16,7 @@ from common import print_result
 import holdfast
 from holdfast.core.events import Program, TaskCreated
 from holdfast.journal.log import new_execution
-from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite.store import SqliteStore
 from holdfast.journal.store import NewExecution, Query
 
 BATCH = 2_000

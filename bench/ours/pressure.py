@@ -15,8 +15,8 @@ from statistics import median
 from common import print_result, sequence
 
 import holdfast
-from holdfast.engine.pressure import Pressure
-from holdfast.tools.machine import read_machine
+from holdfast.engine.limits.pressure import Pressure
+from holdfast.tools.runtime.machine_stats import read_machine
 
 ROUNDS = 9
 

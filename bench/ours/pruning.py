@@ -21,10 +21,10 @@ from msgspec import Raw
 
 import holdfast
 from holdfast.core.events import EventReceived, Program, TaskCreated
+from holdfast.journal.deletion import prune
 from holdfast.journal.log import new_execution
-from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite.store import SqliteStore
 from holdfast.journal.store import NewExecution, Query
-from holdfast.journal.tidying import prune
 
 BATCH = 1_000
 EVENTS = 12  # of each: about what a plan of three steps writes

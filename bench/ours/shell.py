@@ -16,9 +16,9 @@ from pathlib import Path
 from common import print_result
 
 import holdfast
-from holdfast.tools.adapter import HERE
 from holdfast.tools.call import Call
-from holdfast.tools.shell import Config, Shell
+from holdfast.tools.shell.tool import Config, Shell
+from holdfast.tools.toolset import HERE
 
 COMMAND = ["true"]
 

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from holdfast.engine.run import Run
     from holdfast.engine.services import Limits
     from holdfast.journal.store import Query
-    from holdfast.programs.builder import Plan
     from holdfast.programs.context import Context
     from holdfast.programs.function import function
-    from holdfast.tools.annotations import Lenient
+    from holdfast.programs.plan_builder import Plan
     from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, current_call
+    from holdfast.tools.object_tools import toolset
+    from holdfast.tools.parameter_types import Lenient
     from holdfast.tools.tool import tool
-    from holdfast.tools.toolset import toolset
 
 _HOMES = {
     "holdfast.app": ("Engine",),
@@ -60,13 +60,13 @@ _HOMES = {
     "holdfast.engine.run": ("Run",),
     "holdfast.engine.services": ("Limits",),
     "holdfast.journal.store": ("Query",),
-    "holdfast.programs.builder": ("Plan",),
+    "holdfast.programs.plan_builder": ("Plan",),
     "holdfast.programs.context": ("Context",),
     "holdfast.programs.function": ("function",),
-    "holdfast.tools.annotations": ("Lenient",),
+    "holdfast.tools.parameter_types": ("Lenient",),
     "holdfast.tools.call": ("Call", "DidNotHappen", "Happened", "Unknown", "current_call"),
     "holdfast.tools.tool": ("tool",),
-    "holdfast.tools.toolset": ("toolset",),
+    "holdfast.tools.object_tools": ("toolset",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

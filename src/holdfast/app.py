@@ -21,28 +21,28 @@ from holdfast.core.errors import InputInvalid, Misconfigured, SettingsInvalid
 from holdfast.core.policy import Checkpoints
 from holdfast.core.pressure import PressureLimits
 from holdfast.core.resources import Resources, parse_size
-from holdfast.core.secrets import read_sources
+from holdfast.core.secret_refs import read_sources
 from holdfast.engine import engine as core_engine
-from holdfast.engine.command_gateway import user
+from holdfast.engine.commands.gateway import user
+from holdfast.engine.drive.scheduler import Recovery
 from holdfast.engine.feed import Feed
-from holdfast.engine.forks import check_retry
-from holdfast.engine.keeping import Recovery
-from holdfast.engine.notices import Notices
-from holdfast.engine.pressure import Pressure
+from holdfast.engine.limits.pressure import Pressure
+from holdfast.engine.notifications import Notices
 from holdfast.engine.program import ProgramKind
+from holdfast.engine.retention import Retention
 from holdfast.engine.run import Run
 from holdfast.engine.services import Limits, Services, SystemClock
-from holdfast.engine.tidying import Retention
+from holdfast.engine.transfer.forks import check_retry
 from holdfast.journal.open import Journal, open_journal
 from holdfast.journal.writer import Writer
 from holdfast.settings import Settings, ensure_data_folder, load_settings
 from holdfast.settings.invocation import invocation
-from holdfast.settings.known import remember
-from holdfast.tools.adapter import Adapter, Place
-from holdfast.tools.home import refuse_while_loading
+from holdfast.settings.known_stores import remember
+from holdfast.tools.isolated.import_ref import refuse_while_loading
 from holdfast.tools.registry import Registry
-from holdfast.tools.secrets import Vault
+from holdfast.tools.secrets.vault import Vault
 from holdfast.tools.tool import Tool
+from holdfast.tools.toolset import Adapter, Place
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:  # what reads plans and what sends is loaded when it is needed: commands that only look do without
@@ -197,7 +197,7 @@ class Engine(core_engine.Engine):
         **said: Any,
     ) -> tuple[Found, ev.TaskCreated]:
         """The program that is meant, and the task with everything that was said about it, checked."""
-        from holdfast.core.plan_checkpoint import checkpoints_of
+        from holdfast.core.plan.checkpoints import checkpoints_of
         from holdfast.programs.function import pause_limit_of
 
         found = self.preparer.find(program)
@@ -330,13 +330,13 @@ def adapters_of(settings: Settings, secrets: Vault | None = None) -> list[Adapte
 
 
 def _resources_of(settings: Settings) -> Resources:
-    from holdfast.core.plan_resources import resources_of
+    from holdfast.core.plan.resources import resources_of
 
     return resources_of(dataclasses.asdict(settings.resources))
 
 
 def _pressure_of(settings: Settings) -> Pressure:
-    from holdfast.tools.machine import read_machine
+    from holdfast.tools.runtime.machine_stats import read_machine
 
     said = dataclasses.asdict(settings.pressure)
     watch = said.pop("watch")
@@ -346,7 +346,7 @@ def _pressure_of(settings: Settings) -> Pressure:
 
 
 def _notices_of(settings: Settings, services: Services) -> Notices | None:
-    from holdfast.tools.notify import Notify
+    from holdfast.tools.notify.tool import Notify
 
     said = settings.notify
     notify = services.registry.family(Notify)
@@ -359,7 +359,7 @@ def _notices_of(settings: Settings, services: Services) -> Notices | None:
 
 def channel_troubles(settings: Settings, registry: Registry) -> Iterator[str]:
     """Which channels nothing could be told through. With any of them no engine is made."""
-    from holdfast.tools.notify import Notify
+    from holdfast.tools.notify.tool import Notify
 
     notify = registry.family(Notify)
     if notify is None:

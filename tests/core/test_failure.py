@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import errors
-from holdfast.core.causes import LINKS_MAX
+from holdfast.core.exception_category import LINKS_MAX
 from holdfast.core.failure import (
     MESSAGE_CHARS_MAX,
     RETRY_AFTER_S_MAX,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import InputInvalid, PlanInvalid
-from holdfast.core.plan_read import read_plan
-from holdfast.core.plan_resources import resources_of, task_resources_of
+from holdfast.core.plan.parse import read_plan
+from holdfast.core.plan.resources import resources_of, task_resources_of
 from holdfast.core.resources import Resources, Usage, parse_size, say_size
 from holdfast.programs.cel import Cel
 

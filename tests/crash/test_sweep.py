@@ -1,4 +1,4 @@
-"""A part of the crash sweep, small enough for every day; `python tests/crash/sweep.py` is the whole of it.
+"""A part of the crash sweep, small enough for every day; `python proof/crash_sweep/sweep.py` is the whole of it.
 
 One program is killed at every point, the others and PostgreSQL at some; `make prove` kills all of them at every point.
 The last tests break the engine on purpose: a sweep that cannot fail would prove nothing.
@@ -7,9 +7,8 @@ The last tests break the engine on purpose: a sweep that cannot fail would prove
 from __future__ import annotations
 
 import pytest
-
-from crash.programs import PROGRAMS
-from crash.sweep import Result, main, sweep
+from proof.crash_sweep.programs import PROGRAMS
+from proof.crash_sweep.sweep import Result, main, sweep
 
 WHOLE, OFTEN = "function", ["stopped", "saving"]
 SOME = [name for name in PROGRAMS if name not in (WHOLE, *OFTEN)]
@@ -61,7 +60,7 @@ def test_sweep_finds_what_was_broken_on_purpose(sabotage: str, program: str, mom
     result = sweep([program], moments=[moment], every=3, sabotage=sabotage)
     found = "\n".join(result.violations)
     assert finding in found
-    assert f"python tests/crash/sweep.py --store sqlite --program {program} --point {moment}:3" in found
+    assert f"python proof/crash_sweep/sweep.py --store sqlite --program {program} --point {moment}:3" in found
 
 
 def test_point_beyond_the_end_of_a_program_kills_nobody(capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
-
-from crash.programs import Program
-from crash.report import Report, Seen, StepSeen, Survey
-from crash.verdict import judge
-from crash.world import Line
+from proof.crash_sweep.programs import Program
+from proof.crash_sweep.report import Report, Seen, StepSeen, Survey
+from proof.crash_sweep.verdict import judge
+from proof.crash_sweep.world import Line
 
 PROGRAM = Program(subject="a task")
 

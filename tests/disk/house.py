@@ -20,7 +20,7 @@ from msgspec import Raw
 
 import holdfast
 from holdfast.core.commands import Command
-from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite.store import SqliteStore
 
 HURRY = holdfast.Limits(passivate_after_s=0.0, interrupt_grace_s=0.2, drain_s=0.0)
 PATIENCE_S = 60.0

@@ -18,12 +18,12 @@ import pytest
 from disk.house import in_memory
 from disk.recorder import Tape, recording, write_image
 from holdfast.core.errors import HoldfastError
-from holdfast.journal import sqlite_file
 from holdfast.journal.codec import verify
 from holdfast.journal.log import read_state
-from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite import connection as sqlite_connection
+from holdfast.journal.sqlite.store import SqliteStore
 from holdfast.journal.store import Query, Write
-from holdfast.testing.store_samples import Sample, sample_answer, sample_id
+from holdfast.testing.store_contract.samples import Sample, sample_answer, sample_id
 
 STORE = "j.db"
 
@@ -47,8 +47,8 @@ async def record(folder: Path, seed: int, sync: str = "FULL", commits: int = 40)
     samples: dict[str, Sample] = {}
     promises: list[Promise] = []
     with recording() as tape, pytest.MonkeyPatch.context() as patch:
-        pragmas = tuple(p for p in sqlite_file.PRAGMAS if not p.startswith(("synchronous", "wal_auto")))
-        patch.setattr(sqlite_file, "PRAGMAS", (*pragmas, f"synchronous={sync}", "wal_autocheckpoint=12"))
+        pragmas = tuple(p for p in sqlite_connection.PRAGMAS if not p.startswith(("synchronous", "wal_auto")))
+        patch.setattr(sqlite_connection, "PRAGMAS", (*pragmas, f"synchronous={sync}", "wal_autocheckpoint=12"))
         store = SqliteStore(folder / STORE)
         promises.append(Promise(0, {}))  # a file that is only half made must not be in anybody's way
         for number in range(commits):

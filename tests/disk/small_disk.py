@@ -21,9 +21,9 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import HoldfastError
-from holdfast.journal import sqlite_file
-from holdfast.journal.sqlite import SqliteStore
-from holdfast.testing.store_samples import Sample
+from holdfast.journal.sqlite import connection as sqlite_connection
+from holdfast.journal.sqlite.store import SqliteStore
+from holdfast.testing.store_contract.samples import Sample
 
 DISK_BYTES = 8 * 1024 * 1024
 PATIENCE_S = 60.0
@@ -117,7 +117,7 @@ async def full_while_checkpointing(folder: Path) -> dict[str, Any]:
     """What is in the log cannot be moved into the file: neither while running nor when closing."""
     path = folder / "j.db"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite_file, "PRAGMAS", (*sqlite_file.PRAGMAS, "wal_autocheckpoint=0"))
+        patch.setattr(sqlite_connection, "PRAGMAS", (*sqlite_connection.PRAGMAS, "wal_autocheckpoint=0"))
         store = SqliteStore(path)
         sample = Sample(1)
         await store.commit([sample.new])

@@ -16,8 +16,8 @@ from disk.house import engine_in, paid, plan, step, store_of
 from disk.recorder import BELOW
 from holdfast.core.errors import StoreUnavailable
 from holdfast.journal.log import read_events
-from holdfast.journal.sqlite import SqliteStore
-from holdfast.testing.store_samples import Sample
+from holdfast.journal.sqlite.store import SqliteStore
+from holdfast.testing.store_contract.samples import Sample
 
 NAME = "holdfast-failing"
 

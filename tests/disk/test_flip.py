@@ -7,8 +7,8 @@ import pytest
 from disk import house
 from disk.flip import sweep
 from holdfast.journal import log as log_module
-from holdfast.journal import sqlite as sqlite_module
-from holdfast.journal import sqlite_rows
+from holdfast.journal.sqlite import rows as sqlite_rows
+from holdfast.journal.sqlite import store as sqlite_module
 
 STEP = 613  # about 65 places, in every part of the file; the whole proof flips every 7th byte
 

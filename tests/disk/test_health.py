@@ -9,11 +9,11 @@ import pytest
 
 from cli.workshop import Workshop
 from holdfast.core.errors import StoreCorrupted
-from holdfast.journal import sqlite_health
 from holdfast.journal.log import read_state
-from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite import integrity
+from holdfast.journal.sqlite.store import SqliteStore
 from holdfast.journal.store import Query
-from holdfast.testing.store_samples import Sample, sample_id
+from holdfast.testing.store_contract.samples import Sample, sample_id
 from journal.support import sql
 
 
@@ -70,8 +70,8 @@ async def test_a_large_store_is_not_walked_through_at_every_opening(
     path = tmp_path / "j.db"
     await store_at(path)
     lead_astray(path)
-    monkeypatch.setattr(sqlite_health, "CHECKED_ROWS_MAX", 2)
-    monkeypatch.setattr(sqlite_health, "CHECKED_PAGES_MAX", 2)
+    monkeypatch.setattr(integrity, "CHECKED_ROWS_MAX", 2)
+    monkeypatch.setattr(integrity, "CHECKED_PAGES_MAX", 2)
     store = SqliteStore(path)
     assert await store.check()  # the doctor finds it all the same
     await store.close()

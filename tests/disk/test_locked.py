@@ -13,10 +13,10 @@ import pytest
 import holdfast
 from disk.house import HURRY, TOOLS, Gate, plan, step, store_of
 from holdfast.core.errors import StoreUnavailable
-from holdfast.journal import sqlite_file
-from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite import connection as sqlite_connection
+from holdfast.journal.sqlite.store import SqliteStore
 from holdfast.journal.store import Query
-from holdfast.testing.store_samples import Sample
+from holdfast.testing.store_contract.samples import Sample
 
 HOLD = """
 import sys, apsw
@@ -56,7 +56,7 @@ async def test_an_engine_waits_for_a_writer_that_lets_go(tmp_path: Path) -> None
 async def test_an_engine_says_who_is_to_blame_and_goes_on_when_the_writer_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_LIMIT_S", 0.05)
+    monkeypatch.setattr(sqlite_connection, "BUSY_LIMIT_S", 0.05)
     gate = Gate()
     async with engine_with(tmp_path, gate) as engine:
         run = await engine.start(plan("waits", step("a", "look", 1), {"id": "g", "tool": "gate"}, step("b", "look", 2)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from disk import forked, pair
 from holdfast.core import events as ev
 from holdfast.journal.log import read_events, read_state
-from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite.store import SqliteStore
 from holdfast.journal.store import Query
 
 COUNT = 40

@@ -14,9 +14,9 @@ from disk.house import PAGE_BYTES, engine_in, furnish, in_memory, plan, step, st
 from disk.look import Look, look_round
 from holdfast.core.errors import StoreCorrupted
 from holdfast.journal.log import read_events, read_state
-from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.sqlite.store import SqliteStore
 from holdfast.journal.store import Query
-from holdfast.testing.store_samples import Sample
+from holdfast.testing.store_contract.samples import Sample
 
 # ---- the database --------------------------------------------------------------------------------------------------
 

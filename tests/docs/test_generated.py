@@ -11,8 +11,8 @@ from typing import get_args
 
 from holdfast.core import errors
 from holdfast.core.events import AnyEvent, AnyFrame
-from holdfast.core.plan_read import PLAN_KEYS
-from holdfast.core.plan_steps import STEP_KEYS
+from holdfast.core.plan.parse import PLAN_KEYS
+from holdfast.core.plan.parse_steps import STEP_KEYS
 from holdfast.settings import KEYS
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-from holdfast.testing.simulator.verdict import CHECKS
+from proof.simulator.verdict import CHECKS
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "reliability.md"

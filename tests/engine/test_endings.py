@@ -12,7 +12,8 @@ import pytest
 import holdfast
 from engine.kit import HURRY, Gate, Script, engine_at, plan, result, seen, settled, step, step_of, turns, until
 from holdfast.core.errors import InputInvalid, StoreCorrupted, Suspended, UsageError
-from holdfast.engine import checkpointing, gathering
+from holdfast.engine.transfer import auto_checkpoint
+from holdfast.engine.transfer import export as transfer_export
 
 
 async def test_a_step_that_nobody_waited_for_does_not_outlive_its_program() -> None:
@@ -56,7 +57,7 @@ async def test_no_background_step_begins_while_the_last_checkpoint_is_written(
 ) -> None:
     look, first = Gate("look"), Script("first", name="first")
     writing, go_on, begin, refused = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
-    save = gathering.save
+    save = transfer_export.save
 
     async def slow_disk(*given: Any) -> Any:
         writing.set()
@@ -76,7 +77,7 @@ async def test_no_background_step_begins_while_the_last_checkpoint_is_written(
         await ctx.call(first.tool)
         return f"gone before {task.get_name()[:4]}"
 
-    monkeypatch.setattr(checkpointing, "save", slow_disk)
+    monkeypatch.setattr(auto_checkpoint, "save", slow_disk)
     async with engine_at(tmp_path, first.tool, look.tool, functions=[hasty]) as engine:
         run = await engine.start(hasty, checkpoint={"every_steps": 1})
         await writing.wait()
@@ -252,12 +253,12 @@ async def test_being_cut_twice_leaves_a_blocking_tool_the_time_it_was_given(tmp_
 
 
 async def test_a_blocking_tool_that_never_got_a_thread_has_done_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.engine import attempt
+    from holdfast.engine.step import invoke
     from holdfast.tools import tool as tool_module
-    from holdfast.tools.threads import ThreadPool
+    from holdfast.tools.runtime.thread_pool import ThreadPool
 
     monkeypatch.setattr(tool_module, "pool", ThreadPool(1))
-    monkeypatch.setattr(attempt, "IN_LINE_S_MAX", 0.0)
+    monkeypatch.setattr(invoke, "IN_LINE_S_MAX", 0.0)
     go, calls = threading.Event(), list[str]()
 
     @holdfast.tool(effect="read")
@@ -343,8 +344,8 @@ async def test_many_parallel_steps_wait_for_the_disk_once_not_each_for_all(tmp_p
 async def test_an_execution_that_sleeps_leaves_nothing_in_memory() -> None:
     import gc
 
-    from holdfast.engine.driver import Driver
-    from holdfast.programs.plan_walk import Level
+    from holdfast.engine.drive.driver import Driver
+    from holdfast.programs.plan_runner import Level
 
     def count() -> int:
         gc.collect()

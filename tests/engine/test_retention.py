@@ -12,12 +12,12 @@ import pytest
 from engine.kit import HURRY, broken, echo, engine_at, plan, result, seen, settled, step, until
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreUnavailable
-from holdfast.engine import tidying
-from holdfast.journal import tidying as journal_tidying
+from holdfast.engine import retention
+from holdfast.journal import deletion as journal_tidying
+from holdfast.journal.deletion import Bite, prune
 from holdfast.journal.log import new_execution
 from holdfast.journal.store import NewExecution, Query
-from holdfast.journal.tidying import Bite, prune
-from holdfast.testing.store_samples import sample_id
+from holdfast.testing.store_contract.samples import sample_id
 
 AT_ONCE = '[retention]\nolder_than = "0s"\n'
 
@@ -32,8 +32,8 @@ def looked_through(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
             yield bite
         done.set()
 
-    monkeypatch.setattr(tidying, "prune", watched)
-    monkeypatch.setattr(tidying, "BITE_S", 0.0)
+    monkeypatch.setattr(retention, "prune", watched)
+    monkeypatch.setattr(retention, "BITE_S", 0.0)
     return done
 
 
@@ -128,7 +128,7 @@ async def test_trouble_with_tidying_is_logged_and_stops_no_engine(
         raise error
         yield []
 
-    monkeypatch.setattr(tidying, "prune", fails)
+    monkeypatch.setattr(retention, "prune", fails)
     async with engine_at(tmp_path, echo) as engine:
         await until(lambda: text in caplog.text)
         assert await result(await engine.start(plan(step("a", "echo", **{"with": {"value": 1}})))) == 1

@@ -18,12 +18,12 @@ from docs.pages import blocks_of
 from docs.test_docs_run import PAGES, ROOT, name_of
 from examples.test_index import EXAMPLES
 from holdfast.app import preparer_of
-from holdfast.cli.drawing import mermaid_lines, tree_lines
-from holdfast.cli.project import schema_text
+from holdfast.cli.commands.graph import mermaid_lines, tree_lines
+from holdfast.cli.commands.init import schema_text
 from holdfast.core.errors import PlanInvalid
-from holdfast.core.plan import Plan
-from holdfast.core.plan_fields import Problems, plain_json
-from holdfast.programs.documents import named, parse_document, read_document
+from holdfast.core.plan.fields import Problems, plain_json
+from holdfast.core.plan.model import Plan
+from holdfast.programs.plan_files import named, parse_document, read_document
 from holdfast.settings import load_settings
 
 DRAWN = Path(__file__).parent / "drawn"

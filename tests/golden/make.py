@@ -16,17 +16,18 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from proof.simulator import play
+from proof.simulator.scenario import draw_plain
+
 from core.histories import ENDINGS, LIMITED, LONG, PAID, PRESSED, TO_STATUS, opened, step
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution
 from holdfast.core.fold import apply
 from holdfast.core.policy import Checkpoints
-from holdfast.engine.gathering import gather
-from holdfast.journal.bundle import write
-from holdfast.journal.bundle_read import read
+from holdfast.engine.transfer.export import gather
+from holdfast.journal.bundle.read import read
+from holdfast.journal.bundle.write import write
 from holdfast.journal.codec import CHAIN_START, Row, decode, link, make_row, make_snapshot, verify
-from holdfast.testing.simulator import play
-from holdfast.testing.simulator.scenario import draw_plain
 
 HERE = Path(__file__).parent
 HISTORY = 0  # in which children, retries, large values and people's answers come about

@@ -11,7 +11,7 @@ from golden.make import HERE, HISTORIES, Exported, Golden, folded, lost, main, s
 from holdfast.core.events import SCHEMA_VERSION, AnyEvent, StepStarted, StepWaiting
 from holdfast.core.lifecycle import ENDS, TASK_MOVES
 from holdfast.journal import codec
-from holdfast.journal.bundle_read import read as read_bundle
+from holdfast.journal.bundle.read import read as read_bundle
 from holdfast.journal.codec import CHAIN_START, Snapshot, decode, make_snapshot, open_snapshot, verify
 
 JOURNALS = sorted(HERE.glob("v*/*.json"))

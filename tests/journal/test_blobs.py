@@ -12,7 +12,7 @@ from holdfast.core.policy import INLINE_BYTES_MAX
 from holdfast.journal import blobs as blobs_module
 from holdfast.journal.blobs import Blobs, digest_of, fetch_value, reference
 from holdfast.journal.memory import MemoryStore
-from holdfast.testing.store_samples import Sample
+from holdfast.testing.store_contract.samples import Sample
 
 LOOK_ALIKE = msgspec.json.encode(Blob(digest="0" * 32, bytes=5))
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.journal import checkpoints
-from holdfast.journal.checkpoints import save, saved_of, write_file
+from holdfast.journal import checkpoint_files
+from holdfast.journal.checkpoint_files import save, saved_of, write_file
 from journal.support import run_python
 
 
@@ -83,7 +83,7 @@ def test_a_process_killed_in_the_middle_leaves_what_the_next_one_removes(tmp_pat
         """
 import sys, time
 from pathlib import Path
-from holdfast.journal.checkpoints import save
+from holdfast.journal.checkpoint_files import save
 
 def pieces():
     yield b"half of it" * 10_000
@@ -108,7 +108,7 @@ def test_what_a_killed_export_left_goes_with_the_next_one_and_what_is_being_writ
     writing = """
 import sys, time
 from pathlib import Path
-from holdfast.journal.checkpoints import write_file
+from holdfast.journal.checkpoint_files import write_file
 
 def pieces():
     yield b"half of it" * 10_000
@@ -138,7 +138,7 @@ write_file(Path(sys.argv[1]) / "out.json", pieces())
 
 
 def test_a_folder_that_somebody_else_writes_into_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr(checkpoint_files, "LOCK_WAIT_S", 0.05)
     save(tmp_path, "a", 1, [b"1"])
     handle = os.open(tmp_path / "executions" / ".lock", os.O_RDWR)
     fcntl.flock(handle, fcntl.LOCK_EX)

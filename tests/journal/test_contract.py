@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.journal.memory import MemoryStore
-from holdfast.journal.postgres import PostgresStore
-from holdfast.journal.sqlite import SqliteStore
+from holdfast.journal.postgres.store import PostgresStore
+from holdfast.journal.sqlite.store import SqliteStore
 from holdfast.journal.store import Store
-from holdfast.testing.store_contract import StoreContract
+from holdfast.testing.store_contract.contract import StoreContract
 from servers.postgres import PostgresServer
 
 

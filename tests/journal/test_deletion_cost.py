@@ -13,16 +13,16 @@ import psycopg
 import pytest
 
 from holdfast.core.events import ForkedFrom, Parent
+from holdfast.journal.deletion import PAGE_HEADS, prune
 from holdfast.journal.memory import MemoryStore
-from holdfast.journal.postgres import PostgresStore
-from holdfast.journal.postgres_rows import query_values
+from holdfast.journal.postgres.rows import query_values
+from holdfast.journal.postgres.store import PostgresStore
 from holdfast.journal.sql import queries
-from holdfast.journal.sqlite import SqliteStore
-from holdfast.journal.sqlite_rows import conditions
+from holdfast.journal.sqlite.rows import conditions
+from holdfast.journal.sqlite.store import SqliteStore
 from holdfast.journal.store import DeletableStore, Query, Write
-from holdfast.journal.tidying import PAGE_HEADS, prune
-from holdfast.testing.store_samples import Sample, sample_id
-from journal.postgres_support import run_sql
+from holdfast.testing.store_contract.samples import Sample, sample_id
+from journal.postgres.support import run_sql
 from journal.support import sql
 
 OLD = Query(ended_before=10**18)

@@ -18,7 +18,7 @@ from holdfast.journal.log import head_change, new_execution, read_state
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import CacheItem, Claim, Entry
 from holdfast.journal.writer import Writer
-from holdfast.testing.store_samples import sample_answer
+from holdfast.testing.store_contract.samples import sample_answer
 from journal.support import GatedStore, created, new_log, received, turns
 
 

@@ -11,7 +11,7 @@ from holdfast.core.errors import HoldfastError, StoreCorrupted, StoreUnavailable
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Written
 from holdfast.journal.writer import RELEASED_AT_ONCE, Writer
-from holdfast.testing.store_samples import Sample
+from holdfast.testing.store_contract.samples import Sample
 from journal.support import GatedStore, turns
 
 

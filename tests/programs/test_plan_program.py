@@ -9,21 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from engine.kit import (
-    HURRY,
-    Gate,
-    Script,
-    broken,
-    echo,
-    engine_at,
-    events,
-    plan,
-    result,
-    seen,
-    settled,
-    step,
-    step_of,
-)
+from engine.kit import HURRY, Gate, Script, broken, echo, engine_at, events, plan, result, seen, settled, step, step_of
 from holdfast.core import events as ev
 from holdfast.core import skips
 from holdfast.core.policy import FOR_EACH_ITEMS_MAX

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.cli.looking import whole
-from holdfast.cli.showing import page_of
-from holdfast.cli.story import line_of, request_lines
-from holdfast.cli.text import local_time
+from holdfast.cli.commands.inspect import whole
+from holdfast.cli.output.event_lines import line_of, request_lines
+from holdfast.cli.output.format import local_time
+from holdfast.cli.output.show_page import page_of
 from holdfast.core import events as ev
 from holdfast.core.errors import BundleInvalid, ImportMismatch, Refused
-from holdfast.core.notices import facts_of, notice_of
-from holdfast.engine.carrying import Restored
-from holdfast.engine.wire import wire_event, wire_request
-from holdfast.journal.bundle import Bundle, Carried
+from holdfast.core.notification_text import facts_of, notice_of
+from holdfast.engine.json_view import wire_event, wire_request
+from holdfast.engine.transfer.restore import Restored
+from holdfast.journal.bundle.write import Bundle, Carried
 from holdfast.journal.codec import make_row
 from holdfast.journal.log import read_events
-from journal.bundles import ROOT, bundle_of, created, family, file_of, finished, resealed
+from journal.bundle.bundles import ROOT, bundle_of, created, family, file_of, finished, resealed
 from properties.journals import events_of
 from properties.strategies import examples, json_values
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.workshop import PLANS, TOOLS
-from holdfast.cli.families import FAMILIES
+from holdfast.cli.command_index import FAMILIES
 from holdfast.cli.main import run
 from properties.strategies import examples
 

@@ -20,7 +20,7 @@ import holdfast
 from holdfast.core import events as ev
 from holdfast.core.commands import DATA_BYTES_MAX, Answer, Command
 from holdfast.core.lifecycle import ENDS, TASK_MOVES
-from holdfast.engine.inbox import settle
+from holdfast.engine.commands.inbox import settle
 from holdfast.journal.liveness import InProcess
 from holdfast.journal.log import read_events
 from properties.strategies import FACTOR

@@ -13,14 +13,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.plans import CEL, Tools, read
+from core.plan.plans import CEL, Tools, read
 from holdfast.core.errors import PlanInvalid
 from holdfast.core.expressions import Condition, Template
-from holdfast.core.plan import Plan
-from holdfast.core.plan_read import PLAN_KEYS, read_extension
-from holdfast.core.plan_steps import STEP_KEYS
-from holdfast.programs.documents import read_document
-from holdfast.tools.values import encode
+from holdfast.core.plan.model import Plan
+from holdfast.core.plan.parse import PLAN_KEYS, read_extension
+from holdfast.core.plan.parse_steps import STEP_KEYS
+from holdfast.programs.plan_files import read_document
+from holdfast.tools.json_values import encode
 from properties.strategies import examples, mutated, odd_values, outcome, places, plans, steps
 
 _PLACE = re.compile(r'(?:^|\.)([A-Za-z_][\w-]*)|\[(\d+)\]|\[("(?:\\.|[^"\\])*")\]')

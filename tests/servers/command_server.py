@@ -33,7 +33,7 @@ from typing import Any
 
 MODULE = "holdfast.cli"
 # Imported inside functions, so that importing the commands does not bring them along.
-LATER = ("holdfast.app", "holdfast.journal.postgres", "holdfast.testing.plugin", "psycopg", "mcp", "httpx")
+LATER = ("holdfast.app", "holdfast.journal.postgres.store", "holdfast.testing.plugin", "psycopg", "mcp", "httpx")
 
 
 class Server:

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.tools.adapter import Place
 from holdfast.tools.call import SILENT, Call
-from holdfast.tools.mcp.family import Config, Mcp
+from holdfast.tools.mcp.toolset import Config, Mcp
 from holdfast.tools.registry import Registry
+from holdfast.tools.toolset import Place
 
 SERVERS = Path(__file__).parents[1] / "servers"
 MODULES = SERVERS / "npm" / "node_modules"

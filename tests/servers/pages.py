@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.tools.browser_chromium import NAMES
+from holdfast.tools.browser.chromium import NAMES
 
 needs_browser = pytest.mark.skipif(
     importlib.util.find_spec("playwright") is None or not any(map(shutil.which, NAMES)),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import InvalidCall
-from holdfast.tools import clock
+from holdfast.tools import sleep
 from holdfast.tools.call import Call
 from holdfast.tools.tool import Tool
 
@@ -28,9 +28,9 @@ async def run(tool: Tool[..., Any], folder: Path, **arguments: Any) -> Any:
 
 
 async def test_sleeping_takes_the_time_it_is_given() -> None:
-    assert await run(clock.sleep, Path(), seconds=0) is None
+    assert await run(sleep.sleep, Path(), seconds=0) is None
     with pytest.raises(InvalidCall, match="seconds: expected a number from 0 upwards, got -1"):
-        await run(clock.sleep, Path(), seconds=-1)
+        await run(sleep.sleep, Path(), seconds=-1)
 
 
 def test_the_builtin_tools_import_nothing_heavy() -> None:

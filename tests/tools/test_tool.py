@@ -20,8 +20,8 @@ from holdfast.core.failure import describe
 from holdfast.core.policy import Approval, Retry
 from holdfast.tools.call import Call, DidNotHappen, Happened, current_call
 from holdfast.tools.hooks import OutputInvalid
+from holdfast.tools.json_values import NotJson
 from holdfast.tools.tool import Tool, tool
-from holdfast.tools.values import NotJson
 
 
 class Colour(enum.Enum):

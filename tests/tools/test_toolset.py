@@ -1,67 +1,82 @@
-"""The methods of an object as tools: what is taken, how it is named, and which mistakes are refused."""
+"""Families of tools: set up by their table in the settings, opened and closed with the engine."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-import holdfast
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import SettingsInvalid
+from holdfast.tools.registry import Registry
+from holdfast.tools.tool import Tool, tool
+from holdfast.tools.toolset import Adapter, Place, make_adapters
 
 
-class _Base:
-    def ping(self) -> str:
-        """Say that it is there."""
-        return "pong"
+class Garden(Adapter):
+    class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        beds: int = 3
+        seeds: tuple[str, ...] = ()
+
+    def __init__(self, config: Config, place: Place) -> None:
+        super().__init__(config, place)
+        self.log: list[str] = []
+
+    def water(self, litres: int) -> int:
+        return litres * self.config.beds
+
+    def tools(self) -> Sequence[Tool[..., Any]]:
+        return (tool(name="garden.water", effect="read")(self.water),)
+
+    async def open(self) -> Sequence[Tool[..., Any]]:
+        self.log.append("opened")
+
+        @tool(name="garden.found", effect="read")
+        def found() -> None: ...
+
+        return (found,)
+
+    async def close(self) -> None:
+        self.log.append("closed")
 
 
-class WeatherStation(_Base):
-    places = ("Pier",)
-
-    class Reading: ...
-
-    @property
-    def loud(self) -> str:
-        raise AssertionError("a property is not read")
-
-    def measure(self, place: str) -> float:
-        return 1.7
-
-    @staticmethod
-    def convert(degrees: float) -> float:
-        return degrees * 2
+FAMILIES: dict[str, type[Adapter]] = {"garden": Garden}
 
 
-def test_every_public_method_is_a_tool_named_after_the_class_or_a_prefix() -> None:
-    tools = {tool.name: tool for tool in holdfast.toolset(WeatherStation(), effect="read", timeout=5)}
-    assert list(tools) == ["weather_station.ping", "weather_station.measure", "weather_station.convert"]
-    assert {tool.effect for tool in tools.values()} == {"read"}
-    assert {tool.timeout_s for tool in tools.values()} == {5.0}
-    assert tools["weather_station.ping"].description == "Say that it is there."
-    assert tools["weather_station.measure"]("Pier") == 1.7
-    assert [tool.name for tool in holdfast.toolset(WeatherStation(), prefix="w", only=("ping",))] == ["w.ping"]
-    assert [tool.name for tool in holdfast.toolset(WeatherStation(), prefix="", only=("ping",))] == ["ping"]
+async def test_a_family_is_set_up_by_its_table_and_its_methods_are_tools() -> None:
+    (garden,) = make_adapters(FAMILIES, {"garden": {"beds": 5}}, Place())
+    registry = Registry()
+    registry.add_adapter(garden)
+    water = registry.get("garden.water")
+    assert water.validate({"litres": 2}) == {"litres": 2}
+    assert water.check({"litre": 2})[0][0] == "litre"
+    assert water(2) == 10
 
 
-def test_without_an_effect_each_method_is_once() -> None:
-    effects = {t.name: t.effect for t in holdfast.toolset(WeatherStation(), prefix="w", effect={"measure": "read"})}
-    assert effects == {"w.ping": "once", "w.measure": "read", "w.convert": "once"}
+async def test_what_only_the_other_side_can_name_is_there_once_opened() -> None:
+    (garden,) = make_adapters(FAMILIES, {}, Place())
+    registry = Registry()
+    registry.add_adapter(garden)
+    assert "garden.found" not in registry.names()
+    await registry.open()
+    assert "garden.found" in registry.names()
+    await registry.close()
+    assert isinstance(garden, Garden)
+    assert garden.log == ["opened", "closed"]
 
 
 @pytest.mark.parametrize(
-    ("given", "said", "message"),
+    ("tables", "said"),
     [
-        (WeatherStation, {}, "toolset takes an object, not <class"),
-        (math, {}, "toolset takes an object, not <module"),
-        (object(), {}, "it has no public method"),
-        (WeatherStation(), {"only": ("measur",)}, 'no public method called measur; did you mean "measure"?'),
-        (WeatherStation(), {"effect": {"pong": "read"}}, "no public method called pong"),
-        (WeatherStation(), {"name": "x"}, "give a prefix instead of a name"),
-        (WeatherStation(), {"effect": "sometimes"}, "effect: expected one of"),
+        ({"gardn": {}}, 'h.toml: tools.gardn: no such family of tools; did you mean "garden"?'),
+        ({"garden": {"beds": "two"}}, 'h.toml: tools.garden.beds: expected a whole number, got the string "two"'),
+        ({"garden": {"bed": 2}}, 'h.toml: tools.garden.bed: no such name; did you mean "beds"?'),
+        ({"garden": {"seeds": ["a", 1]}}, "h.toml: tools.garden.seeds[1]: expected a string, got the number 1"),
     ],
 )
-def test_a_mistake_is_refused_where_it_is_made(given: object, said: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        holdfast.toolset(given, **said)  # type: ignore[arg-type]
-    assert message in str(caught.value)
+def test_a_mistake_in_a_table_is_named_with_its_place(tables: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsInvalid) as refused:
+        make_adapters(FAMILIES, tables, Place(Path()), "h.toml")
+    assert str(refused.value) == said

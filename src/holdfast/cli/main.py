@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli import candidates
-from holdfast.cli.families import Families
-from holdfast.cli.invocation import call_as, pastable
-from holdfast.cli.place import Flags
-from holdfast.cli.text import fill_descriptors, json_line, silence
-from holdfast.cli.warning import tell_warnings
+from holdfast.cli.command_index import Families
+from holdfast.cli.common import completions
+from holdfast.cli.common.context import Flags
+from holdfast.cli.common.invocation import call_as, pastable
+from holdfast.cli.output.format import fill_descriptors, json_line, silence
+from holdfast.cli.output.log_output import tell_warnings
 from holdfast.core.errors import HoldfastError, UsageError
 
 OUTPUT_LOST = 74  # the exit code when what was to be printed could not be; the same number as EX_IOERR of sysexits.h
@@ -66,7 +66,7 @@ def shared(
         typer.Option(
             metavar="NAME",
             help="A profile of the settings file (HOLDFAST_PROFILE).",
-            autocompletion=candidates.profiles,
+            autocompletion=completions.profiles,
         ),
     ] = None,
     version: Annotated[

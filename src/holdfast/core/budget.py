@@ -1,7 +1,7 @@
 """Money: what an execution may spend, what it has spent, and what the calls that run may still come to.
 
 Owns the arithmetic of budgets: amounts are whole micro-dollars, so that sums never drift. Knows neither steps nor
-events: the fold says what was reserved and settled, and engine/budgeting.py waits for room.
+events: the fold says what was reserved and settled, and engine/step/budget_gate.py waits for room.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.core.error_text import describe_value, quoted
 from holdfast.core.errors import InputInvalid
-from holdfast.core.suggest import describe_value, quoted
 
 MICROS = 1_000_000  # of a dollar
 USD_MAX = 1_000_000  # one amount; whoever writes more has slipped

@@ -15,14 +15,14 @@ from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
 from holdfast.core.budget import MICROS, USD_MAX, say_usd
+from holdfast.core.budget_change import Change, new_limit, objection, raised
 from holdfast.core.differences import Difference
+from holdfast.core.error_text import did_you_mean, quoted
 from holdfast.core.errors import InputInvalid
 from holdfast.core.execution import Asked, Execution
 from holdfast.core.failure import Failure
 from holdfast.core.forms import complete
 from holdfast.core.policy import PAUSE_TIMEOUT_S
-from holdfast.core.raising import Change, new_limit, objection, raised
-from holdfast.core.suggest import did_you_mean, quoted
 
 Verb = Literal[
     "pause", "resume", "interrupt", "stop", "approve", "deny", "answer", "resolve", "send", "extend", "budget",

@@ -10,8 +10,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.core.error_text import describe_value
 from holdfast.core.errors import InputInvalid
-from holdfast.core.suggest import describe_value
 
 DURATION_S_MAX = 3650 * 86400.0  # ten years: anything longer is a slip of the pen
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}

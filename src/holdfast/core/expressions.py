@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
+from holdfast.core.error_text import describe_value
 from holdfast.core.errors import InvalidCall, Problem, ToolError, UsageError
-from holdfast.core.secrets import SecretText, reference_in, secret
-from holdfast.core.suggest import describe_value
+from holdfast.core.secret_refs import SecretText, reference_in, secret
 
 Render = Callable[[Mapping[str, Any]], Any]
 

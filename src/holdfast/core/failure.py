@@ -10,15 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.core.causes import category_of, is_open, never_reached, retry_after_of, status_of
 from holdfast.core.errors import RaisedApart, ResourceShort, StepFailed, ToolError
-from holdfast.core.policy import (
-    RATE_LIMIT_WAIT_S,
-    RATE_LIMIT_WAITS_MAX,
-    Effect,
-    OnError,
-    Retry,
-)
+from holdfast.core.exception_category import category_of, is_open, never_reached, retry_after_of, status_of
+from holdfast.core.policy import RATE_LIMIT_WAIT_S, RATE_LIMIT_WAITS_MAX, Effect, OnError, Retry
 
 Category = Literal[
     "transient", "rate_limit", "timeout", "resource", "permission", "configuration", "logic", "tool", "unknown"

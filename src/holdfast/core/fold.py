@@ -13,17 +13,7 @@ from msgspec import UNSET
 from holdfast.core import events as ev
 from holdfast.core import fold_budget
 from holdfast.core.errors import StoreCorrupted
-from holdfast.core.execution import (
-    ATTEMPTS_KEPT,
-    Asked,
-    Attempt,
-    Carried,
-    Child,
-    Execution,
-    Received,
-    Step,
-    parent_of,
-)
+from holdfast.core.execution import ATTEMPTS_KEPT, Asked, Attempt, Carried, Child, Execution, Received, Step, parent_of
 from holdfast.core.failure import Failure
 from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES, TASK_MOVES
 from holdfast.core.resources import Usage

@@ -12,9 +12,9 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.core.error_text import describe_value, did_you_mean, quoted
 from holdfast.core.errors import Problem
 from holdfast.core.inputs import InputSpec, InputType, mismatch
-from holdfast.core.suggest import describe_value, did_you_mean, quoted
 
 ASK = "human.ask"  # the tool whose call is a wait
 FIELDS_MAX = 50  # nobody fills in a longer form at once

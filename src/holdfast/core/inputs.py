@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from holdfast.core.error_text import describe_value, did_you_mean
 from holdfast.core.errors import InputInvalid, Problem
-from holdfast.core.suggest import describe_value, did_you_mean
 
 InputType = Literal["string", "number", "integer", "boolean", "list", "map", "any"]
 INPUT_TYPES: tuple[str, ...] = get_args(InputType)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.core.error_text import describe_value, quoted
 from holdfast.core.errors import InputInvalid
-from holdfast.core.suggest import describe_value, quoted
 
 LABELS_MAX = 100  # of one execution: they stand in every list
 TITLE_CHARS_MAX = 10_000  # it stands in every list; far more than anybody reads

@@ -1,6 +1,6 @@
 """Masks over the values that must not be seen, in every form in which one is likely to appear.
 
-Pure. What is masked is decided by whoever adds values; references to secrets are holdfast.core.secrets.
+Pure. What is masked is decided by whoever adds values; references to secrets are holdfast.core.secret_refs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.core.failure import Failure
-from holdfast.core.percent import Ways, is_written, longest, patterns_of, shortest, ways_of
+from holdfast.core.url_variants import Ways, is_written, longest, patterns_of, shortest, ways_of
 
 MASKS_MAX = 1000  # values that are masked in one process; the oldest of a secret that changes all the time go
 FORM_CHARS_MIN = 6  # of a part of a value, or of its base64 inside something longer: less is found everywhere

@@ -1,7 +1,7 @@
 """What a piece of work may use of the machine, and what it did use: `resources:` of tools, plans, steps and settings.
 
 Owns the units people write (`512MB`, `60s`), their bounds and the rule of who wins. Refuses to enforce anything: that
-is done where processes are started (tools/processes.py), and cannot be done to code that runs in the engine's own.
+is done where processes are started (tools/processes/spawn.py), and cannot be done to code that runs in the engine's own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.error_text import describe_value
 from holdfast.core.errors import InputInvalid
-from holdfast.core.suggest import describe_value
 
 BYTES_MAX = 1 << 50  # a pebibyte: whoever writes more has slipped
 MEMORY_BYTES_MIN = 1 << 20  # less, and not even `true` could start

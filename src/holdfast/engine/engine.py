@@ -18,33 +18,29 @@ from msgspec import Raw
 from holdfast.core import events as ev
 from holdfast.core.commands import Answer, Verb
 from holdfast.core.differences import Difference
-from holdfast.core.errors import (
-    JournalError,
-    NotFound,
-    Refused,
-    ResumeMismatch,
-    StoreCorrupted,
-)
+from holdfast.core.errors import JournalError, NotFound, Refused, ResumeMismatch, StoreCorrupted
 from holdfast.core.held import by_person, is_imported
-from holdfast.engine import carrying, gathering, repair
-from holdfast.engine.carrying import Restored, differences_below
-from holdfast.engine.checkpointing import Owed
-from holdfast.engine.command_gateway import CommandGateway, user
-from holdfast.engine.compat import differences, home_elsewhere, only_of_folder, unaccepted
-from holdfast.engine.driver import Driver
-from holdfast.engine.forks import blobs_of, copied_events, forked_from, looked_up_later, suited, task_of
-from holdfast.engine.health import HealthWatch
-from holdfast.engine.holding import hold, let_go
-from holdfast.engine.keeping import Keeper, Onlooker, Recovery
-from holdfast.engine.orders import Order
-from holdfast.engine.ownership import look, open_state
+from holdfast.engine.commands.builders import Order
+from holdfast.engine.commands.gateway import CommandGateway, user
+from holdfast.engine.commands.hold import hold, let_go
+from holdfast.engine.drive.claims import look, open_state
+from holdfast.engine.drive.driver import Driver
+from holdfast.engine.drive.scheduler import Keeper, Onlooker, Recovery
+from holdfast.engine.drive.slots import Slot
+from holdfast.engine.limits.health_checks import HealthWatch
 from holdfast.engine.program import Program
-from holdfast.engine.resume_check import Outlook, check_prerequisites, check_replay, outlook
 from holdfast.engine.run import Run
 from holdfast.engine.services import Services
-from holdfast.engine.slots import Slot
-from holdfast.journal import tidying
-from holdfast.journal.bundle import write
+from holdfast.engine.transfer import export as transfer_export
+from holdfast.engine.transfer import repair
+from holdfast.engine.transfer import restore as transfer_restore
+from holdfast.engine.transfer.auto_checkpoint import Owed
+from holdfast.engine.transfer.compatibility import differences, home_elsewhere, only_of_folder, unaccepted
+from holdfast.engine.transfer.forks import blobs_of, copied_events, forked_from, looked_up_later, suited, task_of
+from holdfast.engine.transfer.restore import Restored, differences_below
+from holdfast.engine.transfer.resume_check import Outlook, check_prerequisites, check_replay, outlook
+from holdfast.journal import deletion
+from holdfast.journal.bundle.write import write
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.log import new_execution
 from holdfast.journal.store import Head, Microseconds, Query
@@ -339,14 +335,14 @@ class Engine:
 
     async def export(self, execution_id: str) -> bytes:
         """An execution as one portable JSON file, with its descendants: what is durable now."""
-        bundle = await gathering.gather(self.services.store, execution_id)
+        bundle = await transfer_export.gather(self.services.store, execution_id)
         return b"".join(await asyncio.to_thread(write, bundle, self.services.version))
 
     async def checkpoint(
         self, execution_id: str, *, by: str = "", command_id: str = ""
     ) -> tuple[ev.CheckpointSaved, Answer]:
         """Save it in the data folder, whoever drives it. The file is whole before the journal speaks of it."""
-        saved = await gathering.save(self.services, execution_id)
+        saved = await transfer_export.save(self.services, execution_id)
         said = Raw(msgspec.json.encode(saved))
         return saved, await self.command(execution_id, "checkpoint", by=by, command_id=command_id, data=said)
 
@@ -358,15 +354,15 @@ class Engine:
         Nobody drives it before it is resumed. `force` takes it in though tools, folder or version are others,
         `other_folder` only though the folder is. What is here already is added to, if it is how the file begins.
         """
-        bundle = await carrying.read_bundle(source)
+        bundle = await transfer_restore.read_bundle(source)
         if not as_new:
-            restored = await carrying.restore(
+            restored = await transfer_restore.restore(
                 self.services, bundle, self._liveness.is_dead, force=force, other_folder=other_folder
             )
             await self._commands.tend_children(restored.id)
             repair.finished(self.services.data_folder, source)
             return restored
-        copy = carrying.copy_of(self.services, bundle, force=force, other_folder=other_folder)
+        copy = transfer_restore.copy_of(self.services, bundle, force=force, other_folder=other_folder)
         run = await self.create(copy.created, copy.blobs, copy.copied)
         return Restored(run.id, "imported", "queued", 1)
 
@@ -393,18 +389,18 @@ class Engine:
                 head = there.get(one)
                 if head is None or head.quarantined:
                     head = await store.head(one)  # which says what is wrong
-                if why := tidying.why_spared(head, self._liveness.is_dead, force=force):
+                if why := deletion.why_spared(head, self._liveness.is_dead, force=force):
                     stays[one] = why
                 else:
                     heads.append(head)
             except (NotFound, StoreCorrupted) as error:  # of one, which must not keep the others from going
                 stays[one] = str(error)
-        bite = await tidying.delete(store, heads, self.services.data_folder, rehearse=rehearse)
-        return bite.gone, stays | {head.id: await tidying.why_kept(store, head) for head in bite.kept}
+        bite = await deletion.delete(store, heads, self.services.data_folder, rehearse=rehearse)
+        return bite.gone, stays | {head.id: await deletion.why_kept(store, head) for head in bite.kept}
 
-    def prune(self, query: Query, *, rehearse: bool = False) -> AsyncGenerator[tidying.Bite]:
+    def prune(self, query: Query, *, rehearse: bool = False) -> AsyncGenerator[deletion.Bite]:
         """Delete all that fit and have ended, in small bites; or only say who would go."""
-        return tidying.prune(self.services.store, query, self.services.data_folder, rehearse=rehearse)
+        return deletion.prune(self.services.store, query, self.services.data_folder, rehearse=rehearse)
 
     # ---- closing ------------------------------------------------------------------------------------------------
 

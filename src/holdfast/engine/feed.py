@@ -18,7 +18,7 @@ import msgspec
 from holdfast.core import events as ev
 from holdfast.core.events import AnyEvent, AnyFrame, Frame
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine.wire import resolved, wire_event, wire_frame
+from holdfast.engine.json_view import resolved, wire_event, wire_frame
 from holdfast.journal.log import read_events
 from holdfast.journal.store import Head, Store
 

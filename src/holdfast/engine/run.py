@@ -15,11 +15,11 @@ from holdfast.core.commands import Answer
 from holdfast.core.errors import ExecutionFailed, ExecutionStopped, InputInvalid, RecordedTrace, Refused
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
-from holdfast.engine import orders
 from holdfast.engine.at_rest import is_at_rest
+from holdfast.engine.commands import builders
+from holdfast.engine.commands.builders import Order
 from holdfast.engine.feed import Watched, watch
-from holdfast.engine.orders import Order
-from holdfast.engine.wire import resolved, wire_state
+from holdfast.engine.json_view import resolved, wire_state
 from holdfast.journal.blobs import fetch_value
 from holdfast.journal.log import read_state
 from holdfast.journal.store import Head
@@ -131,49 +131,49 @@ class Run:
 
     async def pause(self, *, by: str = "", why: str = "", now: bool = False) -> Answer:
         """Hold it at the next step; running steps finish first. With `now` they are cut off, as by `interrupt`."""
-        return await self.give(orders.pause(why=why, now=now), by=by)
+        return await self.give(builders.pause(why=why, now=now), by=by)
 
     async def resume(self, *, by: str = "", why: str = "", force: bool = False, other_folder: bool = False) -> Answer:
         """Go on after a pause or an interrupt. Raises ResumeMismatch if the world changed, unless that is accepted."""
         return await self._engine.resume(self.id, by=by, why=why, force=force, other_folder=other_folder)
 
     async def interrupt(self, *, by: str = "", why: str = "") -> Answer:
-        return await self.give(orders.interrupt(why=why), by=by)
+        return await self.give(builders.interrupt(why=why), by=by)
 
     async def stop(self, *, by: str = "", why: str = "") -> Answer:
-        return await self.give(orders.stop(why=why), by=by)
+        return await self.give(builders.stop(why=why), by=by)
 
     async def approve(
         self, step: str = "", *, by: str = "", why: str = "", arguments: Mapping[str, Any] | None = None,
         sticky: bool = False,
     ) -> Answer:  # fmt: skip
         """Say yes. `arguments` are laid over the step's own; `sticky` says yes to this tool from now on."""
-        return await self.give(orders.approve(step, why=why, arguments=arguments, sticky=sticky), by=by)
+        return await self.give(builders.approve(step, why=why, arguments=arguments, sticky=sticky), by=by)
 
     async def deny(self, step: str = "", *, by: str = "", why: str = "") -> Answer:
-        return await self.give(orders.deny(step, why=why), by=by)
+        return await self.give(builders.deny(step, why=why), by=by)
 
     async def answer(self, step: str, value: Any, *, by: str = "") -> Answer:
-        return await self.give(orders.answer(step, value), by=by)
+        return await self.give(builders.answer(step, value), by=by)
 
     async def resolve(
         self, step: str, remedy: str, *, by: str = "", output: Any = None, arguments: Mapping[str, Any] | None = None
     ) -> Answer:
         """Settle a doubt, a failure or an empty budget, with one of the remedies that the request offers: done, again,
         verify, skip, fallback or fail."""
-        return await self.give(orders.resolve(step, remedy, output=output, arguments=arguments), by=by)
+        return await self.give(builders.resolve(step, remedy, output=output, arguments=arguments), by=by)
 
     async def send(self, name: str, data: Any = None, *, by: str = "", id: str = "") -> Answer:
         """Hand an event to the execution; it is kept if nobody waits for it yet."""
-        return await self.give(orders.send(name, data), by=by, id=id)
+        return await self.give(builders.send(name, data), by=by, id=id)
 
     async def extend(self, steps: list[Mapping[str, Any]], *, by: str = "") -> Answer:
         """Add steps to a running plan."""
-        return await self.give(orders.extend(steps), by=by)
+        return await self.give(builders.extend(steps), by=by)
 
     async def budget(self, *, add: float | None = None, limit: float | None = None, by: str = "") -> Answer:
         """Raise what it may spend by `add`, or set it to `limit`, in US dollars. Steps that now have room go on."""
-        return await self.give(orders.budget(add=add, limit=limit), by=by)
+        return await self.give(builders.budget(add=add, limit=limit), by=by)
 
     async def checkpoint(self, *, by: str = "") -> Path:
         """Save it as a file in the data folder, as it is on disk now; `Engine.restore` reads it."""

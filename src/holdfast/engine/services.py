@@ -30,22 +30,22 @@ from holdfast.core.policy import (
     STEPS_AT_ONCE,
 )
 from holdfast.core.resources import DEFAULTS, Resources
-from holdfast.engine.fitting import edits_objection, output_objection, wants_output
-from holdfast.engine.guards import Guards
-from holdfast.engine.pressure import Pressure
+from holdfast.engine.commands.validation import edits_objection, output_objection, wants_output
+from holdfast.engine.limits.guards import Guards
+from holdfast.engine.limits.pressure import Pressure
 from holdfast.journal.blobs import reference
 from holdfast.journal.log import SNAPSHOT_EVENTS_MIN, Log
 from holdfast.journal.store import DeletableStore
 from holdfast.journal.writer import Writer
 from holdfast.tools.registry import Registry
-from holdfast.tools.secrets import Vault
+from holdfast.tools.secrets.vault import Vault
 from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
     from holdfast.engine.feed import Feed
-    from holdfast.engine.notices import Notices
+    from holdfast.engine.notifications import Notices
     from holdfast.engine.program import ProgramKind
-    from holdfast.engine.tidying import Retention
+    from holdfast.engine.retention import Retention
 
 
 DEADLINES_EVERY_S = 0.02  # how exactly time limits are kept

@@ -16,7 +16,7 @@ from holdfast.core.errors import NotFound, StoreCorrupted
 from holdfast.journal import store as port
 from holdfast.journal.codec import CHAIN_START, Row, Snapshot
 from holdfast.journal.keyed import ROWS_PAGE, KeyedRow, Place, Put, Puts, check_place, span
-from holdfast.journal.matching import fits
+from holdfast.journal.query_match import fits
 from holdfast.journal.store import (
     ANSWERS_KEPT_US,
     ASKED,

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.journal.liveness import InProcess, Liveness, LockFiles
-from holdfast.journal.postgres_address import is_postgres, open_postgres
+from holdfast.journal.postgres.address import is_postgres, open_postgres
 
 if TYPE_CHECKING:
-    from holdfast.journal.live import LiveRing
-    from holdfast.journal.postgres import PostgresStore
-    from holdfast.journal.sqlite import SqliteStore
+    from holdfast.journal.frame_ring import LiveRing
+    from holdfast.journal.postgres.store import PostgresStore
+    from holdfast.journal.sqlite.store import SqliteStore
     from holdfast.journal.store import DeletableStore
 
 MEMORY = "memory:"
@@ -39,7 +39,7 @@ def open_journal(address: str, data_folder: Path) -> Journal:
     store = open_store(address, data_folder)
     if is_postgres(address):
         return Journal(store, liveness_of(store, data_folder))
-    from holdfast.journal.live import RING_FILE, LiveRing
+    from holdfast.journal.frame_ring import RING_FILE, LiveRing
 
     return Journal(store, liveness_of(store, data_folder), LiveRing(data_folder / RING_FILE))
 
@@ -48,7 +48,7 @@ def open_store(address: str, data_folder: Path) -> SqliteStore | PostgresStore:
     """A store in a file or a database. An older file is upgraded unless another process uses it."""
     if is_postgres(address):
         return open_postgres(address)
-    from holdfast.journal.sqlite import SqliteStore
+    from holdfast.journal.sqlite.store import SqliteStore
 
     return SqliteStore(Path(address), may_migrate=lambda: is_alone(data_folder))
 

@@ -2,7 +2,7 @@
 
 A store is dumb on purpose. It keeps rows, checks the epoch inside every commit (fencing), and answers questions about
 heads; it never reads an event. Deleting whole executions is a port of its own, `Deletion`.
-`holdfast.testing.store_contract` is the published suite that every store must pass.
+`holdfast.testing.store_contract.contract` is the published suite that every store must pass.
 """
 
 from __future__ import annotations

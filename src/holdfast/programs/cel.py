@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from holdfast.core.error_text import describe_value, did_you_mean, quoted
 from holdfast.core.errors import InvalidCall
 from holdfast.core.expressions import Expression, ExpressionInvalid, chains, references
-from holdfast.core.suggest import describe_value, did_you_mean, quoted
 from holdfast.programs.cel_syntax import syntax_mistake, with_caret
 from holdfast.tools.json_text import JsonInvalid, read_json
 

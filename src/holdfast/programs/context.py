@@ -19,24 +19,24 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.durations import parse_duration, parse_moment
+from holdfast.core.error_text import quoted
 from holdfast.core.errors import Cancelled, StepFailed, UsageError
 from holdfast.core.failure import Failure
 from holdfast.core.forms import ASK
 from holdfast.core.inputs import INPUT_TYPES, InputType
 from holdfast.core.policy import DEFAULT_POLICY, Effect, StepPolicy
-from holdfast.core.secrets import NAME, SecretText, marked, secret
-from holdfast.core.suggest import quoted
+from holdfast.core.secret_refs import NAME, SecretText, marked, secret
+from holdfast.engine.drive.steps_port import CANCELLED
 from holdfast.engine.program import ChildTask, FallbackTool, Outcome, StepCall, Steps
-from holdfast.engine.step import input_digest, short
-from holdfast.engine.steps import CANCELLED
+from holdfast.engine.step.perform import input_digest, short
 from holdfast.programs.answer_order import AnswerOrder, Asking
 from holdfast.programs.gather import Gathering
 from holdfast.tools.call import Call, running_call
 from holdfast.tools.human import asking as human_ask
-from holdfast.tools.masks import masks
+from holdfast.tools.json_values import encode
 from holdfast.tools.registry import Registry
+from holdfast.tools.secrets.redaction import masks
 from holdfast.tools.tool import Tool
-from holdfast.tools.values import encode
 
 T = TypeVar("T")
 NAME_CHARS_MAX = 200

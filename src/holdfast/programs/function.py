@@ -16,15 +16,15 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.durations import parse_duration
+from holdfast.core.error_text import describe_value
 from holdfast.core.errors import Divergence, InputInvalid, InvalidCall, UsageError
 from holdfast.core.execution import Execution
-from holdfast.core.suggest import describe_value
 from holdfast.engine.program import ChildTask, Steps
 from holdfast.programs.answer_order import AnswerOrder
 from holdfast.programs.context import Context
+from holdfast.tools.json_values import encode
 from holdfast.tools.registry import Registry
 from holdfast.tools.signature import Signature
-from holdfast.tools.values import encode
 
 P = ParamSpec("P")
 R = TypeVar("R")

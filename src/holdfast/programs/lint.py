@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
+from holdfast.core.error_text import did_you_mean, quoted
 from holdfast.core.errors import InvalidCall, Problem
 from holdfast.core.expressions import references, split_template
-from holdfast.core.plan import Plan, PlanStep, walk
+from holdfast.core.plan.model import Plan, PlanStep, walk
 from holdfast.core.resources import beyond_reach
-from holdfast.core.suggest import did_you_mean, quoted
 from holdfast.programs.plan_types import unsafe_reads
 from holdfast.tools.registry import Registry
-from holdfast.tools.secrets import Vault
+from holdfast.tools.secrets.vault import Vault
 from holdfast.tools.tool import Tool
 
 _UNREACHED = (

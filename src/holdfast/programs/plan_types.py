@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from holdfast.core.error_text import did_you_mean, quoted
 from holdfast.core.errors import NotFound, Problem, UsageError
 from holdfast.core.expressions import PathUsed, paths_of, place_of, split_template
-from holdfast.core.plan import Plan, PlanStep
-from holdfast.core.suggest import did_you_mean, quoted
+from holdfast.core.plan.model import Plan, PlanStep
 from holdfast.programs.cel import Cel
-from holdfast.tools.annotations import schema_of
+from holdfast.tools.parameter_types import schema_of
 from holdfast.tools.registry import Registry
 
 Shape = Mapping[str, Any]  # a JSON Schema; empty where nothing is known

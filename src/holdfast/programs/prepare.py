@@ -15,32 +15,32 @@ from msgspec import Raw
 
 from holdfast.core import events as ev
 from holdfast.core.budget import Budget, read_budget
+from holdfast.core.error_text import did_you_mean
 from holdfast.core.errors import InputInvalid, NotFound, PlanInvalid, Refused
 from holdfast.core.execution import Execution
 from holdfast.core.expressions import as_text
 from holdfast.core.inputs import InputSpec, check_inputs
 from holdfast.core.labels import check_labels, check_title
 from holdfast.core.lifecycle import STEP_ENDS
-from holdfast.core.plan import Plan, PlanStep, walk
-from holdfast.core.plan_read import read_extension, read_plan
-from holdfast.core.plan_reads import is_output_read
-from holdfast.core.plan_resources import limits_of, task_resources_of
+from holdfast.core.plan.model import Plan, PlanStep, walk
+from holdfast.core.plan.parse import read_extension, read_plan
+from holdfast.core.plan.resources import limits_of, task_resources_of
+from holdfast.core.plan.step_reads import is_output_read
 from holdfast.core.policy import Concurrency
 from holdfast.core.resources import Resources
-from holdfast.core.suggest import did_you_mean
 from holdfast.engine.program import ChildTask, Program
-from holdfast.programs import builder
+from holdfast.programs import plan_builder
 from holdfast.programs.cel import Cel
-from holdfast.programs.documents import PLAN_ENDINGS, named, plans_in, read_document
-from holdfast.programs.foresight import foresee
+from holdfast.programs.dry_run import foresee
 from holdfast.programs.function import Function, FunctionKind
 from holdfast.programs.lint import unmet
-from holdfast.programs.plan import PlanProgram
+from holdfast.programs.plan_files import PLAN_ENDINGS, named, plans_in, read_document
+from holdfast.programs.plan_program import PlanProgram
+from holdfast.programs.plan_runner import MakeChild
 from holdfast.programs.plan_types import type_mistakes
-from holdfast.programs.plan_walk import MakeChild
+from holdfast.tools.json_values import encode
 from holdfast.tools.registry import Registry
-from holdfast.tools.secrets import Vault
-from holdfast.tools.values import encode
+from holdfast.tools.secrets.vault import Vault
 
 PLANS_KEPT = 256  # read plans, by their document; reading one costs a millisecond
 INPUT_BYTES_MAX = 1024 * 1024
@@ -54,7 +54,7 @@ class PlanDocument(NamedTuple):
 
 
 Found = PlanDocument | Function[..., Any]
-Subject = str | Path | Mapping[str, Any] | builder.Plan | Found
+Subject = str | Path | Mapping[str, Any] | plan_builder.Plan | Found
 
 
 class Preparer:
@@ -206,7 +206,7 @@ class Preparer:
         if isinstance(subject, Function):
             self.registry.add_function(subject)
             return subject
-        if isinstance(subject, builder.Plan):
+        if isinstance(subject, plan_builder.Plan):
             for tool in subject.tools():
                 self.registry.add(tool)
             for function in subject.functions():

@@ -1,10 +1,10 @@
 """Where Holdfast's settings come from, and where its data lies. This is all that other rooms need of it."""
 
+from holdfast.settings.discovery import CONFIG_FILE, ensure_data_folder, ensure_folder
 from holdfast.settings.environment import ENVIRONMENT_PREFIX, strange_variables
-from holdfast.settings.loading import load_settings, other_profiles
-from holdfast.settings.measures import PressureSettings, ResourceSettings
-from holdfast.settings.places import CONFIG_FILE, ensure_data_folder, ensure_folder
-from holdfast.settings.values import (
+from holdfast.settings.load import load_settings, other_profiles
+from holdfast.settings.resource_settings import PressureSettings, ResourceSettings
+from holdfast.settings.schema import (
     DATA_FOLDER,
     EXPECTED,
     KEYS,

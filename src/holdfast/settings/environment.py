@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from holdfast.settings.values import GROUPS, KEYS, NEAR, Kind
+from holdfast.settings.schema import GROUPS, KEYS, NEAR, Kind
 
 ENVIRONMENT_PREFIX = "HOLDFAST_"
 # Variables of ours that say where to look, not what to find there; and the mark of every command that tools run.

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from holdfast.core.errors import SettingsInvalid
-from holdfast.journal.postgres_address import is_postgres, parse_address
-from holdfast.settings.values import MEMORY, Settings
+from holdfast.journal.postgres.address import is_postgres, parse_address
+from holdfast.settings.schema import MEMORY, Settings
 
 NAME = "holdfast"
 

@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from holdfast.testing.lab.errors import LabError, NotCrashSafe
     from holdfast.testing.lab.lab import Lab
     from holdfast.testing.lab.outcome import Outcome
-    from holdfast.testing.recording import Replayed, record, replay
-    from holdfast.testing.store_contract import StoreContract
+    from holdfast.testing.replay.recording import Replayed, record, replay
+    from holdfast.testing.store_contract.contract import StoreContract
 
 _HOME_OF = {
     "Lab": "lab.lab",
     "LabError": "lab.errors",
     "NotCrashSafe": "lab.errors",
     "Outcome": "lab.outcome",
-    "Replayed": "recording",
-    "StoreContract": "store_contract",
-    "record": "recording",
-    "replay": "recording",
+    "Replayed": "replay.recording",
+    "StoreContract": "store_contract.contract",
+    "record": "replay.recording",
+    "replay": "replay.recording",
 }
 
 __all__ = ["Lab", "LabError", "NotCrashSafe", "Outcome", "Replayed", "StoreContract", "record", "replay"]

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.tools import browser, clock, files, http, human, notify, search, shell
-from holdfast.tools.adapter import HERE, Adapter, Place, make_adapters
+from holdfast.tools import files, human, sleep
+from holdfast.tools.browser import tool as browser_tool
+from holdfast.tools.http import tool as http_tool
 from holdfast.tools.mcp import Mcp
+from holdfast.tools.notify import tool as notify_tool
+from holdfast.tools.search import tool as search_tool
+from holdfast.tools.shell import tool as shell_tool
 from holdfast.tools.tool import Tool
+from holdfast.tools.toolset import HERE, Adapter, Place, make_adapters
 
 FAMILIES: dict[str, type[Adapter]] = {
-    "browser": browser.Browser,
+    "browser": browser_tool.Browser,
     "files": files.Files,
-    "http": http.Http,
+    "http": http_tool.Http,
     "human": human.Human,
     "mcp": Mcp,
-    "notify": notify.Notify,
-    "search": search.Search,
-    "shell": shell.Shell,
-    "time": clock.Time,
+    "notify": notify_tool.Notify,
+    "search": search_tool.Search,
+    "shell": shell_tool.Shell,
+    "time": sleep.Time,
 }
 
 
@@ -28,7 +33,7 @@ def builtin_adapters(tables: Mapping[str, Any], place: Place = HERE, file: str =
     made = make_adapters(FAMILIES, tables, place, file)
     owner = next(adapter for adapter in made if isinstance(adapter, files.Files))
     for adapter in made:
-        if isinstance(adapter, search.Search):
+        if isinstance(adapter, search_tool.Search):
             adapter.keep_to(owner.grounds_of)  # whoever searches files reads them: one rule for both
     return made
 

@@ -20,11 +20,11 @@ from holdfast.core.events import TaskCreated
 from holdfast.core.execution import origin_of
 from holdfast.core.policy import NOTE_BYTES_MAX, Effect
 from holdfast.core.resources import DEFAULTS, Usage
-from holdfast.tools import values
-from holdfast.tools.cut import NeverBegan
-from holdfast.tools.logbook import Logbook
-from holdfast.tools.pace import Gate, Turn, Turns
-from holdfast.tools.together import Together
+from holdfast.tools import json_values
+from holdfast.tools.processes.shared_limits import Together
+from holdfast.tools.runtime.attempt_log import Logbook
+from holdfast.tools.runtime.cancellation import NeverBegan
+from holdfast.tools.runtime.fair_queue import Gate, Turn, Turns
 
 
 class CallHost(Protocol):
@@ -170,7 +170,7 @@ class Call:
     def note(self, data: Any) -> Awaitable[None]:
         """Make `data` durable, for `notes` of the next attempt. Await it; in a `def` tool it blocks until then."""
         self.signs += 1
-        encoded = values.encode(data, "the note")
+        encoded = json_values.encode(data, "the note")
         if len(encoded) > NOTE_BYTES_MAX:
             raise InvalidCall(
                 f"a note has {len(encoded)} bytes, at most {NOTE_BYTES_MAX} are kept; write the data to a file"

@@ -15,8 +15,8 @@ from typing import Any, TypeVar, cast
 from holdfast.core.errors import ToolError, UsageError
 from holdfast.core.failure import Category
 from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, Verdict, running_call
-from holdfast.tools.cut import NeverBegan, StillRunning
-from holdfast.tools.threads import pool
+from holdfast.tools.runtime.cancellation import NeverBegan, StillRunning
+from holdfast.tools.runtime.thread_pool import pool
 
 Hook = Callable[[Call, dict[str, Any]], Any]
 HookT = TypeVar("HookT", bound=Hook)

@@ -17,10 +17,10 @@ from holdfast.core.durations import parse_duration
 from holdfast.core.errors import InputInvalid, InvalidCall, Problem, ToolError
 from holdfast.core.forms import ASK, Field, Form, OnExpiry, Schema, mistakes_in_form, schema_of
 from holdfast.core.inputs import InputType
-from holdfast.tools.adapter import Adapter
+from holdfast.tools.argument_errors import Mistake, mistakes_in_words
 from holdfast.tools.options import Options
 from holdfast.tools.tool import Tool
-from holdfast.tools.wording import Mistake, mistakes_in_words
+from holdfast.tools.toolset import Adapter
 
 QUESTION_CHARS_MAX = 10_000
 

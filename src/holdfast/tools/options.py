@@ -12,13 +12,13 @@ import msgspec
 
 from holdfast.core.budget import read_usd
 from holdfast.core.durations import parse_duration
+from holdfast.core.error_text import describe_value
 from holdfast.core.errors import InputInvalid, UsageError
-from holdfast.core.plan_resources import resources_of
+from holdfast.core.plan.resources import resources_of
 from holdfast.core.policy import FALLBACKS_MAX, Approval, Breaker, DoubtPolicy, Effect, Retry
 from holdfast.core.resources import Resources
-from holdfast.core.suggest import describe_value
-from holdfast.tools.pace import Rate, parse_rate
-from holdfast.tools.wording import explained
+from holdfast.tools.argument_errors import explained
+from holdfast.tools.runtime.fair_queue import Rate, parse_rate
 
 _DECORATING = ("holdfast.tools.options", "holdfast.tools.tool", "functools")
 CONCURRENCY_MAX = 10_000  # calls of one tool at once

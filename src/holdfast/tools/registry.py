@@ -20,14 +20,14 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from holdfast.core.error_text import did_you_mean
 from holdfast.core.errors import NotFound, SettingsInvalid, Trouble, UsageError
-from holdfast.core.suggest import did_you_mean
-from holdfast.tools.adapter import Adapter, HealthCheck
-from holdfast.tools.bugs import place_in_their_code
-from holdfast.tools.home import misplaced
+from holdfast.tools.argument_errors import Mistake
+from holdfast.tools.isolated.import_ref import misplaced
 from holdfast.tools.options import place_of
+from holdfast.tools.runtime.user_traceback import place_in_their_code
 from holdfast.tools.tool import Tool
-from holdfast.tools.wording import Mistake
+from holdfast.tools.toolset import Adapter, HealthCheck
 
 log = logging.getLogger("holdfast")
 

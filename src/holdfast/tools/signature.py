@@ -13,9 +13,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.error_text import did_you_mean
 from holdfast.core.errors import InvalidCall, UsageError
-from holdfast.core.suggest import did_you_mean
-from holdfast.tools.annotations import (
+from holdfast.tools.argument_errors import Mistake, convert_or_explain, mistakes_in_words, type_in_words
+from holdfast.tools.call import Call
+from holdfast.tools.json_values import encode
+from holdfast.tools.parameter_types import (
     Parameter,
     convert_custom,
     decoder_if_readable,
@@ -26,9 +29,6 @@ from holdfast.tools.annotations import (
     softened,
     without_prose,
 )
-from holdfast.tools.call import Call
-from holdfast.tools.values import encode
-from holdfast.tools.wording import Mistake, convert_or_explain, mistakes_in_words, type_in_words
 
 _Struct = Any  # the struct made for a tool has fields only its signature knows
 

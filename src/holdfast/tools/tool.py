@@ -21,16 +21,16 @@ import msgspec
 from holdfast.core.errors import InvalidCall, ToolError, Trouble, UsageError
 from holdfast.core.policy import Approval, Breaker, DoubtPolicy, Effect, Retry
 from holdfast.core.resources import Resources
+from holdfast.tools.argument_errors import Mistake
 from holdfast.tools.call import Call, HeldBack, running_call
-from holdfast.tools.classes import EXECUTE, Executes, parts_of
-from holdfast.tools.home import home_of, homeless
+from holdfast.tools.class_tools import EXECUTE, Executes, parts_of
 from holdfast.tools.hooks import HOOKS, AboutHook, HealthHook, Hook, Hooked, JudgeHook, OutputInvalid, UndoHook
+from holdfast.tools.isolated.import_ref import home_of, homeless
+from holdfast.tools.json_values import encode
 from holdfast.tools.options import Options, place_of, read_options, resolve_hints
-from holdfast.tools.pace import Turns
+from holdfast.tools.runtime.fair_queue import Turns
+from holdfast.tools.runtime.thread_pool import pool
 from holdfast.tools.signature import Signature
-from holdfast.tools.threads import pool
-from holdfast.tools.values import encode
-from holdfast.tools.wording import Mistake
 
 P = ParamSpec("P")
 R = TypeVar("R")

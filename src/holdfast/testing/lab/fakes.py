@@ -16,15 +16,15 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 
 from holdfast.core.durations import parse_duration
+from holdfast.core.error_text import did_you_mean
 from holdfast.core.errors import InvalidCall, UsageError
 from holdfast.core.policy import Effect
-from holdfast.core.suggest import did_you_mean
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.steps import StandIn
+from holdfast.tools.argument_errors import Mistake
 from holdfast.tools.call import Call, DidNotHappen, Happened, Verdict
 from holdfast.tools.hooks import OutputInvalid
 from holdfast.tools.tool import Tool, tool
-from holdfast.tools.wording import Mistake
 
 Raises = BaseException | type[BaseException]
 AnyTool = Tool[..., Any]

@@ -16,24 +16,17 @@ from msgspec import UNSET
 
 from holdfast.core.durations import parse_duration
 from holdfast.core.durations import parse_moment as parse_time
+from holdfast.core.error_text import did_you_mean, quoted
 from holdfast.core.errors import Divergence, PlanInvalid, Problem
 from holdfast.core.forms import ASK
 from holdfast.core.policy import Effect
-from holdfast.core.suggest import did_you_mean, quoted
 from holdfast.programs.function import Function
 from holdfast.programs.prepare import Subject
 from holdfast.testing.lab import script as scripts
 from holdfast.testing.lab.errors import LabError, NotCrashSafe, blames_the_test
 from holdfast.testing.lab.fakes import Fake, FakeOptions, Raises
 from holdfast.testing.lab.loop import LabLoop
-from holdfast.testing.lab.needed import (
-    all_used,
-    check_said,
-    check_task,
-    ended_as_meant,
-    never_reached,
-    worth_a_sweep,
-)
+from holdfast.testing.lab.needed import all_used, check_said, check_task, ended_as_meant, never_reached, worth_a_sweep
 from holdfast.testing.lab.outcome import Outcome
 from holdfast.testing.lab.play import Play, Task
 from holdfast.testing.lab.points import EVERYWHERE, Crashes, Point, parse_points
@@ -41,7 +34,7 @@ from holdfast.testing.lab.script import Actor, InTurn, Later, Said, Script
 from holdfast.testing.lab.steps import AnyTool
 from holdfast.testing.lab.sweep import Same, sweep
 from holdfast.testing.lab.world import Bounds, Toolbox, World
-from holdfast.testing.virtual import START_US
+from holdfast.testing.virtual_time import START_US
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.human import asking
 from holdfast.tools.registry import Registry

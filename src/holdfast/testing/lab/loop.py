@@ -13,12 +13,13 @@ from concurrent.futures import CancelledError, Future
 from types import coroutine
 from typing import Any, NoReturn
 
+from proof.simulator.processes import Process, SimulatedLoop
+
 from holdfast.core.errors import Misconfigured
 from holdfast.engine.services import Deadlines
 from holdfast.testing.lab.errors import LabError
-from holdfast.testing.simulator.processes import Process, SimulatedLoop
 from holdfast.tools.call import Call, running_call
-from holdfast.tools.threads import pool
+from holdfast.tools.runtime.thread_pool import pool
 
 TURNS_MAX = 50_000  # in a row, with nothing written and no time passed: a program that runs in circles
 THREAD_LOOK_S = 0.05

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from holdfast.core.error_text import did_you_mean
 from holdfast.core.lifecycle import ENDS
-from holdfast.core.suggest import did_you_mean
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.fakes import ToolCall
 from holdfast.testing.lab.outcome import Outcome

@@ -9,13 +9,13 @@ import msgspec
 from holdfast.core import events as ev
 from holdfast.core.commands import REASON_WORDS
 from holdfast.core.execution import Execution
-from holdfast.engine.wire import plain, resolved, wire_event, wire_state
+from holdfast.engine.json_view import plain, resolved, wire_event, wire_state
 from holdfast.journal.log import read_events, read_state
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Query
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.fakes import ToolCall
-from holdfast.testing.recording import record_stored
+from holdfast.testing.replay.recording import record_stored
 
 QUERY_MAX = 10_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.core.errors import NotFound
-from holdfast.programs.documents import PLAN_ENDINGS
+from holdfast.programs.plan_files import PLAN_ENDINGS
 from holdfast.programs.prepare import Found, Preparer, Subject
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from holdfast.core import events as ev
-from holdfast.core.suggest import did_you_mean
+from holdfast.core.error_text import did_you_mean
 from holdfast.testing.lab.errors import LabError
 
 EVERYWHERE = "everywhere"

@@ -14,11 +14,11 @@ from msgspec import Raw
 from holdfast.core import events as ev
 from holdfast.core.budget import read_usd
 from holdfast.core.durations import parse_duration
+from holdfast.core.error_text import did_you_mean
 from holdfast.core.errors import UsageError
-from holdfast.core.suggest import did_you_mean
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.points import Moment, parse_moment
-from holdfast.tools.values import encode
+from holdfast.tools.json_values import encode
 
 HOLDING = ("pause", "resume", "interrupt", "stop")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.tools.masks import masks
-from holdfast.tools.secrets import Vault
+from holdfast.tools.secrets.redaction import masks
+from holdfast.tools.secrets.vault import Vault
 
 
 class LabVault(Vault):

@@ -15,14 +15,14 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from holdfast.core import events as ev
+from holdfast.core.error_text import did_you_mean
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.suggest import did_you_mean
 from holdfast.engine.services import Limits, Pace
 from holdfast.journal.codec import decode
 from holdfast.journal.liveness import InProcess
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import DeletableStore, Entry, NewExecution, Write, Written
-from holdfast.testing.assembled import AssembledEngine
+from holdfast.testing.engine_from_parts import AssembledEngine
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.fakes import Fake, FakeStandIn, ToolCall
 from holdfast.testing.lab.loop import ExactDeadlines, LabLoop, LabProcess, ThreadCall
@@ -30,7 +30,7 @@ from holdfast.testing.lab.place import LabPreparer
 from holdfast.testing.lab.points import Crashes
 from holdfast.testing.lab.steps import AnyTool, StandIn, WatchedKind
 from holdfast.testing.lab.vault import LabVault
-from holdfast.testing.virtual import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.tools.call import Call
 from holdfast.tools.registry import Registry
 

@@ -4,6 +4,6 @@ family.py has the tools; grounds.py and spot.py say where they may work, disk.py
 kept of what was there, and rollback.py how it is put back.
 """
 
-from holdfast.tools.files.family import Config, Files
+from holdfast.tools.files.toolset import Config, Files
 
 __all__ = ["Config", "Files"]

@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from holdfast.core.errors import Refused
-from holdfast.tools.files.before import ABSENT, Before, Change
-from holdfast.tools.files.disk import look, move, put_back
-from holdfast.tools.files.grounds import Grounds
-from holdfast.tools.files.spot import Spot
-from holdfast.tools.files.trouble import explained
+from holdfast.tools.files.allowed_roots import Grounds
+from holdfast.tools.files.atomic_ops import look, move, put_back
+from holdfast.tools.files.os_errors import explained
+from holdfast.tools.files.safe_path import Spot
+from holdfast.tools.files.undo_store import ABSENT, Before, Change
 
 VACATED = "\0"  # before a path from which something would have been moved away by then
 

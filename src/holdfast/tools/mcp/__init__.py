@@ -9,6 +9,6 @@ wire.py        how it is reached: a process of ours with pipes, or HTTP; both bo
 results.py     answers as values, and failures by their category
 """
 
-from holdfast.tools.mcp.family import Mcp
+from holdfast.tools.mcp.toolset import Mcp
 
 __all__ = ["Mcp"]

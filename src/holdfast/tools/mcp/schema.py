@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, cast
 
+from holdfast.core.error_text import describe_value, did_you_mean
 from holdfast.core.errors import InvalidCall, Misconfigured, Trouble
-from holdfast.core.suggest import describe_value, did_you_mean
-from holdfast.tools.annotations import Parameter, without_prose
-from holdfast.tools.masks import masks
-from holdfast.tools.mcp.keywords import NAMES, OTHERS, PATTERN, keywords, patterns_of_names, shown
-from holdfast.tools.mcp.patterns import Matching
+from holdfast.tools.argument_errors import Mistake, mistakes_in_words
+from holdfast.tools.json_values import encode
+from holdfast.tools.mcp.re2_patterns import Matching
+from holdfast.tools.mcp.schema_keywords import NAMES, OTHERS, PATTERN, keywords, patterns_of_names, shown
+from holdfast.tools.parameter_types import Parameter, without_prose
+from holdfast.tools.secrets.redaction import masks
 from holdfast.tools.signature import Signature
-from holdfast.tools.values import encode
-from holdfast.tools.wording import Mistake, mistakes_in_words
 
 Schema = dict[str, Any]
 

@@ -20,12 +20,12 @@ from holdfast.core.errors import Misconfigured, ToolError, Transient
 from holdfast.core.resources import Resources
 from holdfast.tools.call import Call
 from holdfast.tools.hooks import OutputInvalid
-from holdfast.tools.masks import masks
-from holdfast.tools.mcp import wire
-from holdfast.tools.mcp.catalogue import TOOLS_MAX, Described, Offer, read_offer
+from holdfast.tools.mcp import transport as mcp_transport
+from holdfast.tools.mcp.catalog import TOOLS_MAX, Described, Offer, read_offer
 from holdfast.tools.mcp.results import Answer, Misfit, answer_of, explained
 from holdfast.tools.mcp.schema import EXTRA_NEEDED, Checker
-from holdfast.tools.processes import Lasting, spawn
+from holdfast.tools.processes.spawn import Lasting, spawn
+from holdfast.tools.secrets.redaction import masks
 
 FIRST_PAUSE_S = 0.5  # after a failure; twice as long after each that follows
 FAILURES_MAX = 5  # in a row; then a start is tried only every GIVEN_UP_S
@@ -57,7 +57,7 @@ class Link:
     def __init__(self) -> None:
         self.client: Any = None
         self.lost = asyncio.Event()  # from either side
-        self.outage = wire.Outage()
+        self.outage = mcp_transport.Outage()
         self.offer = Offer(at=0)
         self.task: asyncio.Task[None] | None = None
         self.users = 0  # requests under way
@@ -138,7 +138,7 @@ class Server:
                 types.CallToolRequest(params=params), either, progress_callback=show
             )
         except MCPError as error:
-            if error.code == wire.CONNECTION_CLOSED:
+            if error.code == mcp_transport.CONNECTION_CLOSED:
                 if link.is_of_one_stream or link.users == 1:
                     link.outage.because(str(error.message))
                     link.lost.set()
@@ -260,7 +260,10 @@ class Server:
             if isinstance(error, Exception):
                 link.outage.because(
                     masks.beginning(
-                        "; ".join(dict.fromkeys(str(one) or type(one).__name__ for one in wire.all_reasons(error))), 500
+                        "; ".join(
+                            dict.fromkeys(str(one) or type(one).__name__ for one in mcp_transport.all_reasons(error))
+                        ),
+                        500,
                     )
                 )
             if not opened.done():
@@ -272,13 +275,13 @@ class Server:
     async def _client(self, link: Link, reached: Reached, stack: AsyncExitStack) -> Any:
         client_class = await asyncio.to_thread(_sdk)  # a second of importing, during which others go on
         if reached.url:
-            http = await stack.enter_async_context(wire.http_client(reached.headers))
-            transport: Any = wire.over_http(reached.url, http)
+            http = await stack.enter_async_context(mcp_transport.http_client(reached.headers))
+            transport: Any = mcp_transport.over_http(reached.url, http)
         else:
             limits = Lasting(reached.resources)
             process = await spawn(reached.command, cwd=reached.cwd, env=reached.env, talks=True, resources=limits)
-            stack.push_async_callback(wire.end, process)
-            transport = wire.piped(process, link.outage, link.lost)
+            stack.push_async_callback(mcp_transport.end, process)
+            transport = mcp_transport.piped(process, link.outage, link.lost)
         return client_class(transport, cache=None, message_handler=self._hear)
 
     async def _hear(self, message: Any) -> None:
@@ -311,11 +314,11 @@ class Server:
 
     def _unusable(self, link: Link, error: BaseException) -> ToolError:
         """Why it could not be started, in the category of the reason."""
-        first = wire.all_reasons(error)[0]
+        first = mcp_transport.all_reasons(error)[0]
         if isinstance(first, ToolError):
             return type(first)(f"the MCP server {self.name}: {first}", without_effect=True)
         code = getattr(first, "code", None)
-        if isinstance(code, int) and code != wire.CONNECTION_CLOSED:
+        if isinstance(code, int) and code != mcp_transport.CONNECTION_CLOSED:
             known = explained(first, f"the MCP server {self.name}")
             return type(known)(str(known), without_effect=True, retry_after_s=known.retry_after_s)
         text = f"the MCP server {self.name} could not be started: {link.outage.told()}"

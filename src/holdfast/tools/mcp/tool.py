@@ -9,13 +9,13 @@ from holdfast.core.errors import Misconfigured
 from holdfast.core.policy import Effect
 from holdfast.tools.call import Call
 from holdfast.tools.hooks import OutputInvalid
-from holdfast.tools.mcp.catalogue import Described
+from holdfast.tools.json_values import encode
+from holdfast.tools.mcp.catalog import Described
 from holdfast.tools.mcp.results import Answer, Misfit
 from holdfast.tools.mcp.schema import SchemaSignature
 from holdfast.tools.options import Options
 from holdfast.tools.signature import Signature
 from holdfast.tools.tool import Tool
-from holdfast.tools.values import encode
 
 CALL = "_holdfast_call"  # an argument that no server will ask for
 STRICTER: tuple[Effect, ...] = ("read", "idempotent", "once")  # each than the one before it

@@ -1,0 +1,1 @@
+"""A real process killed at every point of its work, restarted, and compared."""

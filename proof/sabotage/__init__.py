@@ -1,0 +1,1 @@
+"""The engine broken on purpose, to show that the checks can fail."""

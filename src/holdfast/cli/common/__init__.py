@@ -1,0 +1,1 @@
+"""What several commands share: options, filters, bulk operations, sending a command."""

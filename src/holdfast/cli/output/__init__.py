@@ -1,0 +1,1 @@
+"""What the command line prints: the live view, pages, trees, texts."""

@@ -1,0 +1,1 @@
+"""Plans as values: the model, parsing, its JSON Schema, scope, schedule."""

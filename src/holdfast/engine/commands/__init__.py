@@ -1,0 +1,1 @@
+"""Commands: the inbox, what each one does, what may be refused."""

@@ -1,0 +1,1 @@
+"""Driving executions: the scheduler, claims, the driver, slots."""

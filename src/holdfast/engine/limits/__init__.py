@@ -1,0 +1,1 @@
+"""What holds calls back: guards, breakers, pressure, health checks."""

@@ -1,0 +1,1 @@
+"""One step: admission, attempt, failure, resolution, waits."""

@@ -1,0 +1,1 @@
+"""Executions in and out: forks, export, import, checkpoints, resume checks."""

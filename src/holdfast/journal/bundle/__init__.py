@@ -1,0 +1,1 @@
+"""One execution and its children as one portable file."""

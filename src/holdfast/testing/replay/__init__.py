@@ -1,0 +1,1 @@
+"""Recorded executions against new code."""

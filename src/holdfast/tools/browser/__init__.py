@@ -1,0 +1,1 @@
+"""`browser.*`: a real Chromium."""

@@ -1,0 +1,1 @@
+"""`http.*`: requests, address policy, DNS."""

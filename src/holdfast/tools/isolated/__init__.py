@@ -1,0 +1,1 @@
+"""A tool's call in a process of its own."""

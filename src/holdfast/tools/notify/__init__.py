@@ -1,0 +1,1 @@
+"""`notify.send`: messages to people."""

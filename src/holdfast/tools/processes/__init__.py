@@ -1,0 +1,1 @@
+"""Subprocesses that never outlive the engine, and their limits."""

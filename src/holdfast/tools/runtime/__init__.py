@@ -1,0 +1,1 @@
+"""What surrounds a call: threads, fair queues, captured output, logs."""

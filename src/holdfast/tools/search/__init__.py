@@ -1,0 +1,1 @@
+"""`search.web`: providers and a local index."""
