@@ -16,7 +16,7 @@ from holdfast.engine.transfer import auto_checkpoint
 from holdfast.engine.transfer import export as transfer_export
 from holdfast.journal import log
 from holdfast.journal.codec import Snapshot, make_snapshot
-from holdfast.programs.plan_runner import Level
+from holdfast.programs.plan_runner import RunningLevel
 from proof.sabotage.saboteur import Broken, broken, together
 
 
@@ -45,7 +45,7 @@ def slow_to_rest() -> Broken:
 
 def forget_what_comes_last() -> Broken:
     """Steps that are added when the last one has ended, and its driver is still there."""
-    return together(slow_to_rest(), patch.object(Level, "is_done", PropertyMock(return_value=True)))
+    return together(slow_to_rest(), patch.object(RunningLevel, "is_done", PropertyMock(return_value=True)))
 
 
 def forget_what_comes_behind_the_end() -> Broken:

@@ -15,8 +15,8 @@ from holdfast.engine import engine
 from holdfast.engine.commands import apply, child_messages
 from holdfast.engine.drive import claims, driver
 from holdfast.engine.drive.driver import Driver
-from holdfast.engine.drive.scheduler import Keeper
-from holdfast.engine.drive.suspend_detector import Standing
+from holdfast.engine.drive.scheduler import Scheduler
+from holdfast.engine.drive.suspend_detector import SuspendDetector
 from holdfast.engine.services import Services
 from holdfast.engine.transfer import restore as transfer_restore
 from holdfast.journal.log import Log
@@ -80,12 +80,12 @@ async def _do_nothing(*_: Any) -> None: ...
 
 def sleep_on() -> Broken:
     """Who wakes up does not look whether somebody has taken its place."""
-    return patch.object(Keeper, "_mind_a_sleep", _do_nothing)
+    return patch.object(Scheduler, "_mind_a_sleep", _do_nothing)
 
 
 def trust_an_old_word() -> Broken:
     """Who hears that its intent is on disk calls its tool, however long ago that was written."""
-    return patch.object(Standing, "stood_still", lambda *_: False)
+    return patch.object(SuspendDetector, "stood_still", lambda *_: False)
 
 
 def leave_strays_alone() -> Broken:
@@ -100,7 +100,7 @@ def close_without_a_word() -> Broken:
 
 def forget_what_is_held_here() -> Broken:
     """A claim that was reported as failed, and written all the same, is looked for by nobody."""
-    return patch.object(Keeper, "_look_for_strays", lambda *_: False)
+    return patch.object(Scheduler, "_look_for_strays", lambda *_: False)
 
 
 # ---- families --------------------------------------------------------------------------------------------------

@@ -158,11 +158,11 @@ def forget_outcomes() -> Broken:
     """A replay does not look into the history of steps that completed."""
     perform = step_perform.perform
 
-    async def forgetful(run: Driver, call: Any) -> Any:
-        found = run.state.steps.get(call.path)
+    async def forgetful(driver: Driver, call: Any) -> Any:
+        found = driver.state.steps.get(call.path)
         if found is not None and found.status == "completed":
-            del run.state.steps[call.path]
-        return await perform(run, call)
+            del driver.state.steps[call.path]
+        return await perform(driver, call)
 
     return patch("holdfast.engine.drive.steps_port.perform", forgetful)
 
@@ -219,9 +219,9 @@ def make_children_twice() -> Broken:
 
     start_child = durable_waits.start_child
 
-    async def start(run: Driver, path: str, *others: Any) -> str:
-        run.state.children.pop(path, None)
-        return await start_child(run, path, *others)
+    async def start(driver: Driver, path: str, *others: Any) -> str:
+        driver.state.children.pop(path, None)
+        return await start_child(driver, path, *others)
 
     return patch.object(durable_waits, "start_child", start)
 

@@ -14,9 +14,9 @@ from holdfast.core import commands
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution
 from holdfast.engine.drive import claims
-from holdfast.engine.drive.activity import Pulse
+from holdfast.engine.drive.activity import ActivityTracker
 from holdfast.engine.drive.driver import Driver
-from holdfast.engine.drive.scheduler import Keeper
+from holdfast.engine.drive.scheduler import Scheduler
 from holdfast.engine.step import attempt as step_attempt
 from holdfast.engine.step import invoke as step_invoke
 from holdfast.engine.step.parking import Wait
@@ -49,16 +49,16 @@ def leave_it_running() -> Broken:
 
 
 def wait_while_it_runs() -> Broken:
-    quiet: Callable[[Pulse], None] = Pulse._quiet
+    quiet: Callable[[ActivityTracker], None] = ActivityTracker._quiet
 
-    def hasty(self: Pulse) -> None:
+    def hasty(self: ActivityTracker) -> None:
         active, self._active = self._active, 0
         try:
             quiet(self)
         finally:
             self._active = active
 
-    return patch.object(Pulse, "_quiet", hasty)
+    return patch.object(ActivityTracker, "_quiet", hasty)
 
 
 # ---- snapshots -------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def never_release() -> Broken:
     def keep(self: Log, *events: ev.Event, release: bool = False, **others: Any) -> None:
         append(self, *events, release=release and self.state.is_ended, **others)
 
-    return together(patch.object(Log, "append", keep), patch.object(Keeper, "_look_for_strays", lambda *_: False))
+    return together(patch.object(Log, "append", keep), patch.object(Scheduler, "_look_for_strays", lambda *_: False))
 
 
 def call_after_the_end() -> Broken:
@@ -121,9 +121,9 @@ def call_after_the_end() -> Broken:
     invoke, let_go = step_invoke.invoke, Driver._let_go
     last: WeakKeyDictionary[Driver, tuple[Any, ...]] = WeakKeyDictionary()
 
-    async def remember(run: Driver, *others: Any) -> bytes:
-        last[run] = others
-        return await invoke(run, *others)
+    async def remember(driver: Driver, *others: Any) -> bytes:
+        last[driver] = others
+        return await invoke(driver, *others)
 
     async def once_more(self: Driver) -> None:
         await let_go(self)
@@ -137,11 +137,11 @@ def call_after_the_end() -> Broken:
 def never_stop_asking() -> Broken:
     """Whoever waits asks again and again whether it still must, and no time passes meanwhile."""
 
-    def ask(self: Wait, run: Driver) -> None:
+    def ask(self: Wait, driver: Driver) -> None:
         if self.is_ready():
-            run.poke()
+            driver.wake_ready()
         elif not self.future.done():
-            run.loop.call_soon(ask, self, run)
+            driver.loop.call_soon(ask, self, driver)
 
     return patch.object(Wait, "arm", ask)
 

@@ -22,11 +22,11 @@ from holdfast.engine.drive.steps_port import DriverSteps
 from holdfast.engine.step import admission, human_requests, parking, perform, resolution
 from holdfast.engine.step import attempt as step_attempt
 from holdfast.engine.step import invoke as attempt
-from holdfast.engine.step.call_host import Voice
+from holdfast.engine.step.call_host import CallHost
 from holdfast.programs.answer_order import AnswerOrder
 from holdfast.programs.context import Context
 from holdfast.programs.plan_program import PlanProgram
-from holdfast.programs.plan_runner import Level, Walker, _Items
+from holdfast.programs.plan_runner import RunningLevel, Walker, _Items
 from holdfast.tools.call import DidNotHappen, Unknown
 from holdfast.tools.tool import Tool
 from proof.sabotage.saboteur import Broken, broken, together
@@ -100,19 +100,19 @@ def believe_every_answer() -> Broken:
 
 
 def key_per_attempt() -> Broken:
-    make_call = Voice.make_call
+    make_call = CallHost.make_call
 
-    def make(self: Voice, path: str, attempt: int, notes: Any) -> Any:
+    def make(self: CallHost, path: str, attempt: int, notes: Any) -> Any:
         call = make_call(self, path, attempt, notes)
         call.key = f"{call.key}#{attempt}"
         return call
 
-    return patch.object(Voice, "make_call", make)
+    return patch.object(CallHost, "make_call", make)
 
 
 def forget_notes() -> Broken:
-    make_call = Voice.make_call
-    return patch.object(Voice, "make_call", lambda self, path, attempt, notes: make_call(self, path, attempt, UNSET))
+    make_call = CallHost.make_call
+    return patch.object(CallHost, "make_call", lambda self, path, attempt, notes: make_call(self, path, attempt, UNSET))
 
 
 def forge_outputs() -> Broken:
@@ -220,12 +220,12 @@ def ignore_needs() -> Broken:
 
 
 def pass_over_failures() -> Broken:
-    run = Level.run
+    run = RunningLevel.run
 
-    async def careless(self: Level) -> None:
+    async def careless(self: RunningLevel) -> None:
         await run(self)
 
-    return patch.object(Level, "run", careless)
+    return patch.object(RunningLevel, "run", careless)
 
 
 def forget_the_last_steps() -> Broken:

@@ -46,11 +46,11 @@ FAIR = DiskWeather()
 class SimulatedStore:
     """What one process sees of the shared store."""
 
-    def __init__(self, shared: MemoryStore, process: Process, history: History, dice: Random) -> None:
+    def __init__(self, shared: MemoryStore, process: Process, history: History, rng: Random) -> None:
         self._shared = shared
         self._process = process
         self._history = history
-        self._dice = dice
+        self._dice = rng
         self._loop = asyncio.get_running_loop()
         self.weather = FAIR
         self.is_gone = False  # and another one has taken its place: what was still on its way arrives nowhere
@@ -111,8 +111,8 @@ class SimulatedStore:
         await self._travel(self.weather.commit_s)
         return gone
 
-    async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
-        return await self._read(lambda: self._shared.doomed(execution_ids))
+    async def would_delete(self, execution_ids: Sequence[str]) -> list[str]:
+        return await self._read(lambda: self._shared.would_delete(execution_ids))
 
     async def deleted(self) -> list[str]:
         return await self._read(self._shared.deleted)
@@ -200,11 +200,11 @@ class SimulatedStore:
 class SimulatedLiveness:
     """Who is alive, as the others see it: a death is noticed a little later, and the living can be taken for dead."""
 
-    def __init__(self, everybody: dict[str, SimulatedLiveness], process: Process, dice: Random, slow_s: float) -> None:
+    def __init__(self, everybody: dict[str, SimulatedLiveness], process: Process, rng: Random, slow_s: float) -> None:
         self._everybody = everybody
         self._process = process
         self._loop = asyncio.get_running_loop()
-        self._noticed_after_s = dice.random() * slow_s
+        self._noticed_after_s = rng.random() * slow_s
         self._died_s: float | None = None
         self.is_deposed = False
 

@@ -65,10 +65,10 @@ class Files:
         self.being_written: dict[str, int] = {}  # by execution: how many files
 
     def save(self, data_folder: Path, execution_id: str, seq: int, pieces: Iterable[bytes]) -> checkpoint_files.Saved:
-        dice = Random(f"{self._seed}/file/{execution_id}/{seq}")
-        self._loop.took_s = dice.choice(TAKES_S)
+        rng = Random(f"{self._seed}/file/{execution_id}/{seq}")
+        self._loop.took_s = rng.choice(TAKES_S)
         at_us = round(self._loop.time() * 1e6)
-        if dice.random() < NO_ROOM:
+        if rng.random() < NO_ROOM:
             self._history.write(SavedFile(at_us=at_us, process="", execution_id=execution_id, error="no room"))
             raise StoreUnavailable("simulated: there is no room for a checkpoint")
         content = b"".join(pieces)

@@ -62,18 +62,18 @@ class Host:
         common = self._common
         self._boots += 1
         name = f"{self.number}.{self._boots}"
-        dice = Random(f"{common.scenario.seed}/{name}")
+        rng = Random(f"{common.scenario.seed}/{name}")
         self.process = Process(common.loop, name)
         self.process.when_killed = self._down
         common.processes.append(self.process)
-        self.store = SimulatedStore(common.shared, self.process, common.history, dice)
+        self.store = SimulatedStore(common.shared, self.process, common.history, rng)
         common.stores.append(self.store)
-        self.liveness = SimulatedLiveness(common.liveness, self.process, dice, common.scenario.death_noticed_s)
+        self.liveness = SimulatedLiveness(common.liveness, self.process, rng, common.scenario.death_noticed_s)
         self.died = asyncio.Event()
         self.is_up = False
-        self.process.spawn(self._start(dice))
+        self.process.spawn(self._start(rng))
 
-    async def _start(self, dice: Random) -> None:
+    async def _start(self, rng: Random) -> None:
         box = Toolbox(self._common.world, self.process, self._common.history)
         registry = Registry()
         for tool in box.tools():
@@ -85,7 +85,7 @@ class Host:
             liveness=self.liveness,
             registry=registry,
             clock=self.clock,
-            dice=dice,
+            rng=rng,
             limits=Limits(
                 executions=scenario.executions,
                 passivate_after_s=scenario.passivate_s,

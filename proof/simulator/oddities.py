@@ -26,14 +26,14 @@ _UNFIT_STEPS = (
 )
 
 
-def oddity(verb: str, asked: str, dice: Random) -> bytes:
+def oddity(verb: str, asked: str, rng: Random) -> bytes:
     """The arguments of one; `asked` is a request that is open, if there is one."""
-    if dice.random() < TOO_LARGE:
+    if rng.random() < TOO_LARGE:
         return msgspec.json.encode({"why": "x" * DATA_BYTES_MAX})
-    if verb == "extend" and dice.random() < 0.7:
-        return msgspec.json.encode({"data": dice.choice(_UNFIT_STEPS), "count": 1})
-    if verb == "approve" and asked and dice.random() < 0.7:
-        return msgspec.json.encode({"step": asked, "arguments": dice.choice(([1], "value", 7))})
-    if verb == "resolve" and asked and dice.random() < 0.7:
-        return msgspec.json.encode({"step": asked, "remedy": "again", "data": dice.choice(([1], "value", 7))})
-    return dice.choice(_UNREADABLE)
+    if verb == "extend" and rng.random() < 0.7:
+        return msgspec.json.encode({"data": rng.choice(_UNFIT_STEPS), "count": 1})
+    if verb == "approve" and asked and rng.random() < 0.7:
+        return msgspec.json.encode({"step": asked, "arguments": rng.choice(([1], "value", 7))})
+    if verb == "resolve" and asked and rng.random() < 0.7:
+        return msgspec.json.encode({"step": asked, "remedy": "again", "data": rng.choice(([1], "value", 7))})
+    return rng.choice(_UNREADABLE)

@@ -170,14 +170,14 @@ class People:
         whom = choice[order.whom % len(choice)]
         if order.odd:
             return await self._say_oddly(whom, order)
-        dice = Random(f"{self._common.scenario.seed}/order/{order.number}")
+        rng = Random(f"{self._common.scenario.seed}/order/{order.number}")
 
         async def arguments(engine: Engine) -> dict[str, Any]:
             if order.verb == "extend" and (
                 order.among or order.task is not None
             ):  # more than once, perhaps, and so each under a name of its own
                 return _extension(f"extra{order.number}")
-            return await _arguments(engine, whom.id, order.verb, dice)
+            return await _arguments(engine, whom.id, order.verb, rng)
 
         firsts = (order.number, order.number + 1) if order.twice else (order.number,)
         said = (self._say(whom.id, order.verb, f"order-{order.number}", arguments, first) for first in firsts)
@@ -201,7 +201,7 @@ class People:
 
     async def _say_oddly(self, whom: Head, order: Order) -> None:
         """Written into the inbox by a client that does not look at what it sends: another version, or a broken one."""
-        dice = Random(f"{self._common.scenario.seed}/odd/{order.number}")
+        rng = Random(f"{self._common.scenario.seed}/odd/{order.number}")
         _, state, _ = await read_state(self._common.shared, whom.id)
         asked = next((asked.request.id for asked in state.open_requests()), "")
         command = Command(
@@ -210,7 +210,7 @@ class People:
             verb=order.verb,  # type: ignore[arg-type]
             at=START_US + self._now_us(),
             by=f"{ODD}-{order.number}",
-            arguments=msgspec.Raw(oddity(order.verb, asked, dice)),
+            arguments=msgspec.Raw(oddity(order.verb, asked, rng)),
         )
 
         async def post(host: Host) -> bool:
@@ -225,12 +225,12 @@ class People:
         """Run again what is over, also a second time, now and then from a step on. Nobody insists: whoever retries
         twice so gets two executions."""
         host = self._hosts[order.number % len(self._hosts)]
-        dice = Random(f"{self._common.scenario.seed}/retry/{order.number}")
+        rng = Random(f"{self._common.scenario.seed}/retry/{order.number}")
 
         async def retry(host: Host) -> bool:
             steps = list((await host.engine.get(whom.id).state()).steps)
-            from_step = dice.choice(steps) if steps and dice.random() < 0.5 else ""
-            mended = mended_plan((await host.engine.get(whom.id).state()).facts().program, dice)
+            from_step = rng.choice(steps) if steps and rng.random() < 0.5 else ""
+            mended = mended_plan((await host.engine.get(whom.id).state()).facts().program, rng)
             run = await host.engine.retry(whom.id, from_step=from_step, program=mended, again=True, by="client")
             self._common.world.titles[run.id] = f"{whom.title} again"
             return True
@@ -284,20 +284,20 @@ class People:
         return verb, words if verb == "budget" else {"step": request.id, **words}
 
     def _answer(self, execution_id: str, request: ev.Request, state: Execution) -> tuple[str, dict[str, Any]]:
-        dice = Random(f"{self._common.scenario.seed}/{state.title}/{request.id}")
+        rng = Random(f"{self._common.scenario.seed}/{state.title}/{request.id}")
         match request.kind:
             case "approval":
-                return ("approve", _edits(request, dice)) if dice.random() < 0.8 else ("deny", {})
+                return ("approve", _edits(request, rng)) if rng.random() < 0.8 else ("deny", {})
             case "question":
                 return "answer", {"data": msgspec.Raw(b"42")}
-            case "budget" if dice.random() < 0.7:
+            case "budget" if rng.random() < 0.7:
                 over = max(0, -(state.spend.room() or 0))  # a child that was there before the limit may have spent more
-                return "budget", {"add_micros": over + dice.choice((60_000, 1_000_000))}
-            case "doubt" if dice.random() < 0.3:  # somebody who looks before they speak
+                return "budget", {"add_micros": over + rng.choice((60_000, 1_000_000))}
+            case "doubt" if rng.random() < 0.3:  # somebody who looks before they speak
                 truth = self._common.world.truth(f"{execution_id}:{request.path}")
                 return "resolve", {"remedy": "done" if isinstance(truth, Happened) else "again"}
             case _:
-                remedy = _remedy(request, dice)
+                remedy = _remedy(request, rng)
                 tired = len(state.steps[request.path].attempts) >= AGAIN_MAX
                 return "resolve", {"remedy": "fail" if tired and remedy == "again" else remedy}
 
@@ -321,16 +321,16 @@ class People:
         self._write(Trouble(at_us=self._now_us(), process="", text=text))
 
 
-def mended_plan(program: ev.Program, dice: Random) -> dict[str, Any] | None:
+def mended_plan(program: ev.Program, rng: Random) -> dict[str, Any] | None:
     """The same plan, in which some steps have another input; None if it stays as it is."""
-    if program.kind != "plan" or dice.random() < 0.5:
+    if program.kind != "plan" or rng.random() < 0.5:
         return None
 
     def mended(step: dict[str, Any]) -> dict[str, Any]:
         if "steps" in step:
             return {**step, "steps": [mended(inner) for inner in step["steps"]]}
-        if "tool" in step and "for_each" not in step and step["tool"] != "listing" and dice.random() < 0.3:
-            return {**step, "with": {"value": dice.randint(100, 199)}}
+        if "tool" in step and "for_each" not in step and step["tool"] != "listing" and rng.random() < 0.3:
+            return {**step, "with": {"value": rng.randint(100, 199)}}
         return step
 
     document = msgspec.json.decode(program.source)
@@ -342,12 +342,12 @@ def roots(heads: list[Head]) -> list[Head]:
     return [head for head in heads if not head.parent_id and not head.forked_from]
 
 
-async def _arguments(engine: Engine, execution_id: str, verb: str, dice: Random) -> dict[str, Any]:
+async def _arguments(engine: Engine, execution_id: str, verb: str, rng: Random) -> dict[str, Any]:
     """What a client would say with this verb right now."""
     if verb == "send":
         return {"name": EVENTS[0], "data": msgspec.Raw(b'"early"')}
     if verb == "budget":
-        return dice.choice(({"add_micros": 30_000}, {"limit_micros": 50_000}, {"limit_micros": 500_000}))
+        return rng.choice(({"add_micros": 30_000}, {"limit_micros": 50_000}, {"limit_micros": 500_000}))
     if verb == "extend":
         return _extension("extra")
     if verb in ("approve", "deny", "answer", "resolve"):
@@ -355,8 +355,8 @@ async def _arguments(engine: Engine, execution_id: str, verb: str, dice: Random)
         for asked in state.open_requests():
             words: dict[str, Any] = {"step": asked.request.id}
             if verb == "resolve":
-                words["remedy"] = _remedy(asked.request, dice)
-            return words | _edits(asked.request, dice) if verb == "approve" else words
+                words["remedy"] = _remedy(asked.request, rng)
+            return words | _edits(asked.request, rng) if verb == "approve" else words
     return {}
 
 
@@ -365,16 +365,16 @@ def _extension(step_id: str) -> dict[str, Any]:
     return {"data": msgspec.Raw(msgspec.json.encode(steps)), "count": 1}
 
 
-def _remedy(request: ev.Request, dice: Random) -> str:
+def _remedy(request: ev.Request, rng: Random) -> str:
     """Any that is offered; a fallback seldom is, and is taken the more often."""
-    if "fallback" in request.remedies and dice.random() < 0.6:
+    if "fallback" in request.remedies and rng.random() < 0.6:
         return "fallback"
-    return dice.choice(request.remedies)
+    return rng.choice(request.remedies)
 
 
-def _edits(request: ev.Request, dice: Random) -> dict[str, Any]:
+def _edits(request: ev.Request, rng: Random) -> dict[str, Any]:
     """A yes may be for all calls of this tool, or with a change."""
-    kind = dice.randrange(4)
+    kind = rng.randrange(4)
     if kind == 1 and request.tool:
         return {"arguments": msgspec.Raw(b'{"value":"edited"}')}
     return {"sticky": True} if kind == 2 else {}

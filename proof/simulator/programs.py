@@ -30,17 +30,17 @@ Script = list[list[Any]]
 # ---- plans -----------------------------------------------------------------------------------------------------
 
 
-def random_plan(dice: Random, name: str) -> dict[str, Any]:
-    plan: dict[str, Any] = {"name": name, "steps": _steps(dice, dice.randint(1, 6), "s")}
-    if dice.random() < 0.2:
+def random_plan(rng: Random, name: str) -> dict[str, Any]:
+    plan: dict[str, Any] = {"name": name, "steps": _steps(rng, rng.randint(1, 6), "s")}
+    if rng.random() < 0.2:
         plan["finally"] = [{"id": "tidy", "tool": "put", "timeout": TIME_LIMIT_S}]
-    if dice.random() < 0.2:
+    if rng.random() < 0.2:
         plan["on_failure"] = [{"id": "mourn", "tool": "look", "timeout": TIME_LIMIT_S, "critical": False}]
-    if dice.random() < 0.3:
+    if rng.random() < 0.3:
         plan["concurrency"] = {"key": "narrow", "limit": 1}
-    if dice.random() < 0.15:
+    if rng.random() < 0.15:
         plan["pause_timeout"] = 8
-        plan["on_pause_timeout"] = dice.choice(("stop", "resume"))
+        plan["on_pause_timeout"] = rng.choice(("stop", "resume"))
         if plan["on_pause_timeout"] == "stop":  # so that there is something to be run before the end
             plan.setdefault("finally", [{"id": "tidy", "tool": "put", "timeout": TIME_LIMIT_S}])
     if budget := random_budget(plan):
@@ -50,69 +50,69 @@ def random_plan(dice: Random, name: str) -> dict[str, Any]:
 
 def random_budget(program: Any) -> dict[str, Any] | None:
     """What a program may spend, if anything limits it; drawn from the program, so that other draws stay the same."""
-    dice = Random(f"budget of {program}")
-    return {"usd": dice.choice((0.03, 0.1, 0.4)), "warn_at": dice.choice((0.5, 0.8))} if dice.random() < 0.4 else None
+    rng = Random(f"budget of {program}")
+    return {"usd": rng.choice((0.03, 0.1, 0.4)), "warn_at": rng.choice((0.5, 0.8))} if rng.random() < 0.4 else None
 
 
-def _steps(dice: Random, count: int, prefix: str) -> list[dict[str, Any]]:
+def _steps(rng: Random, count: int, prefix: str) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     for number in range(count):
         step_id = f"{prefix}{number}"
-        step = {"id": step_id, **_kind(dice, step_id)}
-        if "for_each" in step and dice.random() < 0.4:
+        step = {"id": step_id, **_kind(rng, step_id)}
+        if "for_each" in step and rng.random() < 0.4:
             listing = {"id": f"{step_id}l", "tool": "listing", "timeout": TIME_LIMIT_S}
             steps.append(listing)
             step |= {"for_each": f"${{{{ steps.{listing['id']}.output }}}}", "needs": [listing["id"]]}
-        elif dice.random() < 0.5 and steps:
-            step["needs"] = sorted({dice.choice(steps)["id"] for _ in range(dice.randint(1, 2))})
-        elif dice.random() < 0.3:
+        elif rng.random() < 0.5 and steps:
+            step["needs"] = sorted({rng.choice(steps)["id"] for _ in range(rng.randint(1, 2))})
+        elif rng.random() < 0.3:
             step["needs"] = []
-        if dice.random() < 0.2:
+        if rng.random() < 0.2:
             step["critical"] = False
         steps.append(step)
     return steps
 
 
-def _kind(dice: Random, step_id: str) -> dict[str, Any]:
+def _kind(rng: Random, step_id: str) -> dict[str, Any]:
     depth = step_id.count("_")
-    kind = dice.choices(
+    kind = rng.choices(
         ("tool", "each", "timer", "event", "approval", "milestone", "child"),
         (50, 10, 10, 8, 6, 8 if depth < 2 else 0, 8),
     )[0]
     match kind:
         case "each":
-            items: Any = dice.choice(([1, 2, 3], [], list(range(6))))
-            return {**_tool(dice), "for_each": items, "max_parallel": dice.randint(1, 3)}
+            items: Any = rng.choice(([1, 2, 3], [], list(range(6))))
+            return {**_tool(rng), "for_each": items, "max_parallel": rng.randint(1, 3)}
         case "timer":
-            return {"wait": dice.choice((0.002, 0.5, 3, 7))}
+            return {"wait": rng.choice((0.002, 0.5, 3, 7))}
         case "event":
-            limit = {"timeout": dice.choice((2, 6))} if dice.random() < 0.6 else {}
-            return {"wait": {"event": dice.choice(EVENTS), **limit}}
+            limit = {"timeout": rng.choice((2, 6))} if rng.random() < 0.6 else {}
+            return {"wait": {"event": rng.choice(EVENTS), **limit}}
         case "approval":
-            return {"approval": {"message": "go on?", "expires": dice.choice((5, 1000))}}
+            return {"approval": {"message": "go on?", "expires": rng.choice((5, 1000))}}
         case "milestone":
-            return {"steps": _steps(dice, dice.randint(1, 3), f"{step_id}_")}
+            return {"steps": _steps(rng, rng.randint(1, 3), f"{step_id}_")}
         case "child":
-            return {"start": "play", "with": {"script": random_script(dice, depth + 1)}}
+            return {"start": "play", "with": {"script": random_script(rng, depth + 1)}}
         case _:
-            return _tool(dice)
+            return _tool(rng)
 
 
-def _tool(dice: Random) -> dict[str, Any]:
-    step: dict[str, Any] = {"tool": dice.choice(TOOLS), "timeout": TIME_LIMIT_S}
-    if dice.random() < 0.3:
-        step["with"] = {"value": dice.randint(0, 9)}
-    if dice.random() < 0.1:
+def _tool(rng: Random) -> dict[str, Any]:
+    step: dict[str, Any] = {"tool": rng.choice(TOOLS), "timeout": TIME_LIMIT_S}
+    if rng.random() < 0.3:
+        step["with"] = {"value": rng.randint(0, 9)}
+    if rng.random() < 0.1:
         step["tool"] = "ask_first"
-    if dice.random() < 0.3:
-        step["retry"] = {"max": dice.randint(1, 3), "first": dice.choice((0.01, 0.5)), "max_delay": 2}
-    if dice.random() < 0.5:
-        step["fallback"] = [{"tool": dice.choice(TOOLS)} for _ in range(dice.randint(1, 2))]
-    if dice.random() < 0.6:
-        step["on_error"] = dice.choice(("ask", "ask", "fail"))
-    if dice.random() < 0.1:
-        step["approval"] = {"message": "really?", "expires": dice.choice((4, 1000))}
-    if step["tool"] == "look" and dice.random() < 0.2:
+    if rng.random() < 0.3:
+        step["retry"] = {"max": rng.randint(1, 3), "first": rng.choice((0.01, 0.5)), "max_delay": 2}
+    if rng.random() < 0.5:
+        step["fallback"] = [{"tool": rng.choice(TOOLS)} for _ in range(rng.randint(1, 2))]
+    if rng.random() < 0.6:
+        step["on_error"] = rng.choice(("ask", "ask", "fail"))
+    if rng.random() < 0.1:
+        step["approval"] = {"message": "really?", "expires": rng.choice((4, 1000))}
+    if step["tool"] == "look" and rng.random() < 0.2:
         step["cache"] = 30
     return step
 
@@ -124,88 +124,88 @@ def varied(program: Any) -> Any:
     return _varied(Random(f"variety of {program}"), program)
 
 
-def _varied(dice: Random, part: Any) -> Any:
+def _varied(rng: Random, part: Any) -> Any:
     match part:
         case {"fallback": fallbacks, **others}:
-            return {**_varied(dice, others), "fallback": [_fallback(dice, _varied(dice, one)) for one in fallbacks]}
-        case {"tool": "put", **others} if dice.random() < 0.4:
-            return {**_varied(dice, others), "tool": "jot"}
-        case ["call" | "behind" as how, "put", *others] if dice.random() < 0.4:
+            return {**_varied(rng, others), "fallback": [_fallback(rng, _varied(rng, one)) for one in fallbacks]}
+        case {"tool": "put", **others} if rng.random() < 0.4:
+            return {**_varied(rng, others), "tool": "jot"}
+        case ["call" | "behind" as how, "put", *others] if rng.random() < 0.4:
             return [how, "jot", *others]
         case dict():
-            return {name: _varied(dice, value) for name, value in cast("dict[str, Any]", part).items()}
+            return {name: _varied(rng, value) for name, value in cast("dict[str, Any]", part).items()}
         case list():
-            return [_varied(dice, value) for value in cast("list[Any]", part)]
+            return [_varied(rng, value) for value in cast("list[Any]", part)]
         case _:
             return part
 
 
-def _fallback(dice: Random, fallback: dict[str, Any]) -> dict[str, Any]:
-    if dice.random() < 0.3:
+def _fallback(rng: Random, fallback: dict[str, Any]) -> dict[str, Any]:
+    if rng.random() < 0.3:
         return fallback
-    tool = "ask_first" if dice.random() < 0.5 else fallback["tool"]
-    return {"tool": tool, "with": {"value": dice.randint(10, 19)}}
+    tool = "ask_first" if rng.random() < 0.5 else fallback["tool"]
+    return {"tool": tool, "with": {"value": rng.randint(10, 19)}}
 
 
 # ---- functions -------------------------------------------------------------------------------------------------
 
 
-def random_script(dice: Random, depth: int = 0) -> Script:
-    return [_operation(dice, depth) for _ in range(dice.randint(1, 5))]
+def random_script(rng: Random, depth: int = 0) -> Script:
+    return [_operation(rng, depth) for _ in range(rng.randint(1, 5))]
 
 
-def _operation(dice: Random, depth: int) -> list[Any]:
+def _operation(rng: Random, depth: int) -> list[Any]:
     kinds = ("call", "sleep", "wait", "ask", "now", "random", "gather", "child", "try", "plan")
     weights = (50, 8, 5, 5, 5, 5, 8 * (depth < 2), 5 * (depth < 2), 8 * (depth < 3), 3 * (depth < 1))
-    kind = dice.choices(kinds, weights)[0]
+    kind = rng.choices(kinds, weights)[0]
     match kind:
         case "call":
-            return [kind, dice.choice(TOOLS), dice.randint(0, 2), dice.choice(("ask", "fail"))]
+            return [kind, rng.choice(TOOLS), rng.randint(0, 2), rng.choice(("ask", "fail"))]
         case "sleep":
-            return [kind, dice.choice((0.002, 1, 5))]
+            return [kind, rng.choice((0.002, 1, 5))]
         case "wait":
-            return [kind, dice.choice(EVENTS), dice.choice((1, 5))]
+            return [kind, rng.choice(EVENTS), rng.choice((1, 5))]
         case "gather":
-            return [kind, *(random_script(dice, depth + 1) for _ in range(dice.randint(2, 3)))]
+            return [kind, *(random_script(rng, depth + 1) for _ in range(rng.randint(2, 3)))]
         case "child" | "try":
-            return [kind, random_script(dice, depth + 1)]
+            return [kind, random_script(rng, depth + 1)]
         case "plan":
-            return [kind, random_plan(dice, "child-plan")]
+            return [kind, random_plan(rng, "child-plan")]
         case _:
             return [kind]
 
 
-def random_child(dice: Random) -> Script:
+def random_child(rng: Random) -> Script:
     """Something short that takes a while and leaves a trace."""
-    begin = ["sleep", dice.choice((0.002, 0.5, 2, 4))]
-    return [begin, ["call", dice.choice(TOOLS), 1, "fail"], ["call", dice.choice(TOOLS), 0, "fail"]]
+    begin = ["sleep", rng.choice((0.002, 0.5, 2, 4))]
+    return [begin, ["call", rng.choice(TOOLS), 1, "fail"], ["call", rng.choice(TOOLS), 0, "fail"]]
 
 
 def with_steps_left_behind(script: Script) -> Script:
     """The same script, but now and then it does not wait for what it begins; drawn from it, as budgets are."""
-    dice = Random(f"left behind of {script}")
+    rng = Random(f"left behind of {script}")
     calls = [place for place, operation in enumerate(script) if operation[0] == "call"]
-    if not calls or dice.random() > 0.35:
+    if not calls or rng.random() > 0.35:
         return script
-    place = dice.choice(calls)
+    place = rng.choice(calls)
     return [*script[:place], ["behind", *script[place][1:]], *script[place + 1 :]]
 
 
-def random_race(dice: Random) -> Script:
+def random_race(rng: Random) -> Script:
     """A wait and a timer, an event and a call, or whatever comes: who is first decides how it goes on; and beside it a
     handler whose work the main routine sees.
     """
     runners = [
-        ["wait", dice.choice(EVENTS), dice.choice((1, 3, 5))],
-        ["sleep", dice.choice((0.5, 1, 3))],
-        ["call", dice.choice(TOOLS), 1, "fail"],
+        ["wait", rng.choice(EVENTS), rng.choice((1, 3, 5))],
+        ["sleep", rng.choice((0.5, 1, 3))],
+        ["call", rng.choice(TOOLS), 1, "fail"],
     ]
-    dice.shuffle(runners)
-    after = [["sleep", dice.choice((0.5, 2))], ["call", dice.choice(TOOLS), 0, "fail"]]
-    changing = ["changing", dice.choice(("jot", "put")), dice.choice(("jot", "put"))]
-    race = ["race", *runners[: dice.choice((2, 3))]]
+    rng.shuffle(runners)
+    after = [["sleep", rng.choice((0.5, 2))], ["call", rng.choice(TOOLS), 0, "fail"]]
+    changing = ["changing", rng.choice(("jot", "put")), rng.choice(("jot", "put"))]
+    race = ["race", *runners[: rng.choice((2, 3))]]
     failing = ["try", [["gather", [["call", "pay_or_fail", 0, "fail"]], [["wait", EVENTS[0], 5]], [["sleep", 4]]]]]
-    return [race, changing, failing, *after[: dice.randint(1, 2)], ["beside", [*after, ["random"]]]]
+    return [race, changing, failing, *after[: rng.randint(1, 2)], ["beside", [*after, ["random"]]]]
 
 
 def player(see: See) -> Function[..., Any]:

@@ -51,84 +51,82 @@ def _with_strays(task: Task) -> Task:
 
 def _with_checkpoints(task: Task) -> Task:
     """Some save themselves to files while they run; drawn from the program, as budgets are."""
-    dice = Random(f"checkpoints of {task.plan or task.script}")
-    policy = dice.choice(({"every_steps": 1}, {"every_steps": 2, "on": ["end"]}, {"every_s": 1}, {"on": list(RESTS)}))
-    return msgspec.structs.replace(task, checkpoint=policy) if dice.random() < 0.3 else task
+    rng = Random(f"checkpoints of {task.plan or task.script}")
+    policy = rng.choice(({"every_steps": 1}, {"every_steps": 2, "on": ["end"]}, {"every_s": 1}, {"on": list(RESTS)}))
+    return msgspec.structs.replace(task, checkpoint=policy) if rng.random() < 0.3 else task
 
 
 def _saving(seed: int, first: int) -> Iterator[Task]:
     """Short plans that save themselves after each step: the file after the last is written when the program is over."""
-    dice = Random(f"{seed}/saving")
-    for number in range(first, first + dice.choice((0, 0, 1, 2))):
-        steps = [{"id": f"s{place}", "tool": "look", "timeout": TIME_LIMIT_S} for place in range(dice.randint(1, 3))]
+    rng = Random(f"{seed}/saving")
+    for number in range(first, first + rng.choice((0, 0, 1, 2))):
+        steps = [{"id": f"s{place}", "tool": "look", "timeout": TIME_LIMIT_S} for place in range(rng.randint(1, 3))]
         plan = {"name": "saving", "checkpoint": {"every_steps": 1}, "steps": steps}
-        yield Task(number=number, at_s=WAR_S * dice.random(), plan=plan)
+        yield Task(number=number, at_s=WAR_S * rng.random(), plan=plan)
 
 
 def _while_saving(seed: int, first: int, tasks: tuple[Task, ...]) -> Iterator[Order]:
     """Somebody adds to a plan while a file of it is written."""
-    dice = Random(f"{seed}/while saving")
+    rng = Random(f"{seed}/while saving")
     for task in tasks:
-        for number in range(first, first + dice.randint(1, 3)):
-            at_s = task.at_s + dice.choice((0.05, 0.5, 2.0)) * dice.random()
-            yield Order(number=number, at_s=at_s, verb="extend", whom=dice.randint(1, 6), among="saving")
+        for number in range(first, first + rng.randint(1, 3)):
+            at_s = task.at_s + rng.choice((0.05, 0.5, 2.0)) * rng.random()
+            yield Order(number=number, at_s=at_s, verb="extend", whom=rng.randint(1, 6), among="saving")
         first += 3
 
 
 def _held_back(seed: int, number: int) -> Iterator[Task]:
     """A plan whose last step takes a while."""
-    dice = Random(f"{seed}/held back")
-    if dice.random() < 0.5:
+    rng = Random(f"{seed}/held back")
+    if rng.random() < 0.5:
         steps = [{"id": "s0", "tool": "look", "timeout": TIME_LIMIT_S}]
-        yield Task(number=number, at_s=WAR_S * 0.8 * dice.random(), plan={"name": "held back", "steps": steps})
+        yield Task(number=number, at_s=WAR_S * 0.8 * rng.random(), plan={"name": "held back", "steps": steps})
 
 
 def _racing(seed: int, first: int) -> Iterator[Task]:
     """Functions with several tasks, whose order decides how they go on."""
-    dice = Random(f"{seed}/racing")
-    for number in range(first, first + dice.choice((0, 0, 1, 2))):
-        yield Task(number=number, at_s=WAR_S * 0.7 * dice.random(), script=random_race(dice))
+    rng = Random(f"{seed}/racing")
+    for number in range(first, first + rng.choice((0, 0, 1, 2))):
+        yield Task(number=number, at_s=WAR_S * 0.7 * rng.random(), script=random_race(rng))
 
 
 def _while_held_back(seed: int, first: int, tasks: tuple[Task, ...]) -> Iterator[Order]:
     """Somebody pauses it during its last step, adds to it when that has ended, and lets it go on."""
-    dice = Random(f"{seed}/while held back")
+    rng = Random(f"{seed}/while held back")
     for task in tasks:
-        pause_s = task.at_s + dice.choice((0.01, 0.05, 0.2))
+        pause_s = task.at_s + rng.choice((0.01, 0.05, 0.2))
         for number, (verb, at_s) in enumerate((("pause", pause_s), ("extend", pause_s + 4), ("resume", pause_s + 5))):
             yield Order(number=first + number, at_s=at_s, verb=verb, whom=0, task=task.number)
 
 
 def _odd(seed: int, first: int) -> Iterator[Order]:
-    dice = Random(f"{seed}/odd")
-    for number in range(first, first + dice.choice((1, 3, 5))):
-        verb = dice.choice(
-            ("interrupt", "interrupt", "stop", "extend", "approve", "resolve", "pause", "resume", "send")
-        )
-        yield Order(number=number, at_s=WAR_S * dice.random(), verb=verb, whom=dice.randint(1, 6), odd=True)
+    rng = Random(f"{seed}/odd")
+    for number in range(first, first + rng.choice((1, 3, 5))):
+        verb = rng.choice(("interrupt", "interrupt", "stop", "extend", "approve", "resolve", "pause", "resume", "send"))
+        yield Order(number=number, at_s=WAR_S * rng.random(), verb=verb, whom=rng.randint(1, 6), odd=True)
 
 
 def _too_late(seed: int, first: int) -> Iterator[Order]:
     """Somebody says yes when the time for it has just passed."""
-    dice = Random(f"{seed}/too late")
-    for number in range(first, first + dice.choice((0, 1, 2))):
-        at_s, verb = WAR_S * (0.2 + 0.8 * dice.random()), dice.choice(("approve", "approve", "deny"))
-        yield Order(number=number, at_s=at_s, verb=verb, whom=dice.randint(1, 6), among="expiring")
+    rng = Random(f"{seed}/too late")
+    for number in range(first, first + rng.choice((0, 1, 2))):
+        at_s, verb = WAR_S * (0.2 + 0.8 * rng.random()), rng.choice(("approve", "approve", "deny"))
+        yield Order(number=number, at_s=at_s, verb=verb, whom=rng.randint(1, 6), among="expiring")
 
 
 def _moved(seed: int) -> Iterator[Breakage]:
     """At some time; or a little later, at the next moment in which one would lose what is on its way."""
-    dice = Random(f"{seed}/moved")
-    if dice.random() < 0.25:
-        at_s, for_s = WAR_S * dice.random(), dice.choice((0.05, 1.0))
-        yield Breakage(at_s=at_s, kind="moved", host=0, for_s=for_s, awaits=dice.choice(("", "child_ended", "stop")))
+    rng = Random(f"{seed}/moved")
+    if rng.random() < 0.25:
+        at_s, for_s = WAR_S * rng.random(), rng.choice((0.05, 1.0))
+        yield Breakage(at_s=at_s, kind="moved", host=0, for_s=for_s, awaits=rng.choice(("", "child_ended", "stop")))
 
 
 def _nap(seed: int, number: int, hosts: int) -> Iterator[Breakage]:
     """A machine falls asleep in the middle of its work, is replaced, and wakes up before its tools have answered."""
-    dice = Random(f"{seed}/nap")
-    if hosts > 1 and dice.random() < 0.15:
-        at_s = (WAR_S - NAP_S) * dice.random()  # peace would wake it sooner, from a nap that nobody can notice
+    rng = Random(f"{seed}/nap")
+    if hosts > 1 and rng.random() < 0.15:
+        at_s = (WAR_S - NAP_S) * rng.random()  # peace would wake it sooner, from a nap that nobody can notice
         yield Breakage(at_s=at_s, kind="zombie", host=number % hosts, for_s=NAP_S)
 
 
@@ -137,45 +135,45 @@ def _busy_before(nap: Breakage, seed: int, first: int, hosts: int) -> Iterator[T
 
     Some have begun a while ago; some are only just writing down what they are about to do.
     """
-    dice = Random(f"{seed}/busy")
+    rng = Random(f"{seed}/busy")
     leads_s = (0.3, 0.3, 0.012, 0.012, 0.012)
     for place, lead_s in enumerate(leads_s):
-        script = [["call", dice.choice(TOOLS), 0, "fail"]]
-        at_s = max(0.0, nap.at_s - lead_s * dice.random())
+        script = [["call", rng.choice(TOOLS), 0, "fail"]]
+        at_s = max(0.0, nap.at_s - lead_s * rng.random())
         yield Task(number=first + place * hosts, at_s=at_s, script=script)  # machines take turns: these are for one
 
 
 def _moving_family(seed: int, number: int, moves: tuple[Breakage, ...]) -> Iterator[Task]:
     """Where everything moves, there is a family on the way whose members end one after the other."""
-    dice = Random(f"{seed}/family")
+    rng = Random(f"{seed}/family")
     for move in moves:
-        script = [["gather", *([["child", random_child(dice)]] for _ in range(3))]]
-        yield Task(number=number, at_s=max(0.0, move.at_s - dice.random()), script=script)
+        script = [["gather", *([["child", random_child(rng)]] for _ in range(3))]]
+        yield Task(number=number, at_s=max(0.0, move.at_s - rng.random()), script=script)
 
 
 def _before_moving(seed: int, first: int, moves: tuple[Breakage, ...]) -> Iterator[Order]:
-    dice = Random(f"{seed}/before moving")
+    rng = Random(f"{seed}/before moving")
     for move in moves:
         if move.awaits == "stop":
             yield Order(
-                number=first, at_s=move.at_s + dice.random(), verb="stop", whom=dice.randint(0, 6), among="parents"
+                number=first, at_s=move.at_s + rng.random(), verb="stop", whom=rng.randint(0, 6), among="parents"
             )
 
 
 def _at_once(seed: int, first: int) -> Iterator[Order]:
     """Somebody runs again what somebody else is just getting rid of."""
-    dice = Random(f"{seed}/at once")
-    if dice.random() < 0.2:
-        at_s, whom = WAR_S * (0.5 + 0.5 * dice.random()), dice.randint(1, 6)
+    rng = Random(f"{seed}/at once")
+    if rng.random() < 0.2:
+        at_s, whom = WAR_S * (0.5 + 0.5 * rng.random()), rng.randint(1, 6)
         for number, verb in enumerate(("retry", "retry", "retry", "delete"), start=first):
-            yield Order(number=number, at_s=at_s + 0.004 * dice.random(), verb=verb, whom=whom, among="roots")
+            yield Order(number=number, at_s=at_s + 0.004 * rng.random(), verb=verb, whom=whom, among="roots")
 
 
 def _after_deaths(seed: int, first: int, breakages: tuple[Breakage, ...]) -> Iterator[Order]:
     """Somebody who sees a machine die stops what it did, or holds it, before another one takes it up."""
-    dice = Random(f"{seed}/after deaths")
-    deaths = [one for one in breakages if one.kind in DEATHS and dice.random() < 0.3]
+    rng = Random(f"{seed}/after deaths")
+    deaths = [one for one in breakages if one.kind in DEATHS and rng.random() < 0.3]
     for number, breakage in enumerate(deaths, start=first):
-        at_s = breakage.at_s + dice.choice((0.05, 0.3, 1.0)) * dice.random()
-        verb = dice.choice(("interrupt", "interrupt", "stop", "pause"))
-        yield Order(number=number, at_s=at_s, verb=verb, whom=dice.randint(1, 6), among="orphans")
+        at_s = breakage.at_s + rng.choice((0.05, 0.3, 1.0)) * rng.random()
+        verb = rng.choice(("interrupt", "interrupt", "stop", "pause"))
+        yield Order(number=number, at_s=at_s, verb=verb, whom=rng.randint(1, 6), among="orphans")

@@ -91,79 +91,79 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 def draw_plain(seed: int) -> Scenario:
     """Without what is added to it so that rare things happen."""
-    dice = Random(seed)
-    hosts = dice.randint(1, 3)
-    tasks = tuple(_task(dice, number) for number in range(dice.randint(1, 5)))
-    orders = tuple(_order(dice, number) for number in range(dice.randint(0, 10)))
+    rng = Random(seed)
+    hosts = rng.randint(1, 3)
+    tasks = tuple(_task(rng, number) for number in range(rng.randint(1, 5)))
+    orders = tuple(_order(rng, number) for number in range(rng.randint(0, 10)))
     orders += tuple(_about_money(seed, len(orders)))
     orders += tuple(_about_keeping(seed, len(orders)))
-    breakages = tuple(_breakage(dice, hosts) for _ in range(dice.randint(0, 8)))
+    breakages = tuple(_breakage(rng, hosts) for _ in range(rng.randint(0, 8)))
     breakages += tuple(_restored(seed))
     return Scenario(
         seed=seed,
         hosts=hosts,
-        trouble=dice.choice((0.0, 0.3, 0.6)),
-        passivate_s=dice.choice((0.0, 1.0, 30.0)),
-        executions=dice.choice((1, 2, 100)),
-        death_noticed_s=dice.choice((0.0, 2.0)),
-        snapshot_events_min=dice.choice((1, 6, SNAPSHOT_EVENTS_MIN)),
+        trouble=rng.choice((0.0, 0.3, 0.6)),
+        passivate_s=rng.choice((0.0, 1.0, 30.0)),
+        executions=rng.choice((1, 2, 100)),
+        death_noticed_s=rng.choice((0.0, 2.0)),
+        snapshot_events_min=rng.choice((1, 6, SNAPSHOT_EVENTS_MIN)),
         tasks=tasks,
         orders=orders,
         breakages=breakages,
     )
 
 
-def _task(dice: Random, number: int) -> Task:
+def _task(rng: Random, number: int) -> Task:
     common: dict[str, Any] = {
         "number": number,
-        "at_s": dice.random() * WAR_S / 2,
-        "watched": dice.random() < 0.6,
-        "twice": dice.random() < 0.2,
-        "hold": dice.random() < 0.05,
+        "at_s": rng.random() * WAR_S / 2,
+        "watched": rng.random() < 0.6,
+        "twice": rng.random() < 0.2,
+        "hold": rng.random() < 0.05,
     }
-    if dice.random() < 0.6:
-        return Task(plan=random_plan(dice, f"plan{number}"), **common)
-    script = random_script(dice)
+    if rng.random() < 0.6:
+        return Task(plan=random_plan(rng, f"plan{number}"), **common)
+    script = random_script(rng)
     return Task(script=script, budget=random_budget(script), **common)
 
 
-def _order(dice: Random, number: int) -> Order:
+def _order(rng: Random, number: int) -> Order:
     return Order(
         number=number,
-        at_s=dice.random() * WAR_S,
-        verb=dice.choice(VERBS),
-        whom=dice.randint(0, 6),
-        twice=dice.random() < 0.3,
+        at_s=rng.random() * WAR_S,
+        verb=rng.choice(VERBS),
+        whom=rng.randint(0, 6),
+        twice=rng.random() < 0.3,
     )
 
 
 def _about_money(seed: int, first: int) -> Iterator[Order]:
     """Somebody changes limits now and then; drawn apart, so that the other draws stay as they are."""
-    dice = Random(f"{seed}/money")
-    for number in range(first, first + dice.choice((0, 0, 1, 3))):
-        yield Order(number=number, at_s=dice.random() * WAR_S, verb=MONEY_VERB, whom=dice.randint(0, 6))
+    rng = Random(f"{seed}/money")
+    for number in range(first, first + rng.choice((0, 0, 1, 3))):
+        yield Order(number=number, at_s=rng.random() * WAR_S, verb=MONEY_VERB, whom=rng.randint(0, 6))
 
 
 def _about_keeping(seed: int, first: int) -> Iterator[Order]:
     """Somebody tidies up, or carries executions around, when some may have ended."""
-    dice = Random(f"{seed}/keeping")
-    for number in range(first, first + dice.choice((0, 0, 1, 3, 5))):
-        at_s = WAR_S * (0.2 + 0.8 * dice.random())
-        yield Order(number=number, at_s=at_s, verb=dice.choice(KEEPING_VERBS), whom=dice.randint(0, 6))
+    rng = Random(f"{seed}/keeping")
+    for number in range(first, first + rng.choice((0, 0, 1, 3, 5))):
+        at_s = WAR_S * (0.2 + 0.8 * rng.random())
+        yield Order(number=number, at_s=at_s, verb=rng.choice(KEEPING_VERBS), whom=rng.randint(0, 6))
 
 
 def _restored(seed: int) -> Iterator[Breakage]:
-    dice = Random(f"{seed}/restored")
-    if dice.random() < 0.15:
-        yield Breakage(at_s=WAR_S * dice.random(), kind="restored", host=0, for_s=dice.choice((0.05, 1.0, 5.0)))
+    rng = Random(f"{seed}/restored")
+    if rng.random() < 0.15:
+        yield Breakage(at_s=WAR_S * rng.random(), kind="restored", host=0, for_s=rng.choice((0.05, 1.0, 5.0)))
 
 
-def _breakage(dice: Random, hosts: int) -> Breakage:
+def _breakage(rng: Random, hosts: int) -> Breakage:
     return Breakage(
-        at_s=dice.random() * WAR_S,
-        kind=dice.choice(FAULTS),
-        host=dice.randrange(hosts),
-        turns=dice.randint(1, 200),
-        for_s=dice.choice((0.05, 1.0, 5.0)),
-        amount=dice.random(),
+        at_s=rng.random() * WAR_S,
+        kind=rng.choice(FAULTS),
+        host=rng.randrange(hosts),
+        turns=rng.randint(1, 200),
+        for_s=rng.choice((0.05, 1.0, 5.0)),
+        amount=rng.random(),
     )

@@ -69,17 +69,17 @@ class World:
         if self.is_peaceful:
             return Fate("ok", 0.01, 0.01)
         title = self.titles.get(call.execution_id, "")
-        dice = Random(f"{self._seed}/{title}/{call.path}/{call.attempt}")
-        pace = dice.choice((0.0, 0.01, 0.3, 2.0))
+        rng = Random(f"{self._seed}/{title}/{call.path}/{call.attempt}")
+        pace = rng.choice((0.0, 0.01, 0.3, 2.0))
         ending = "ok"
-        if dice.random() < self._trouble:
-            ending = dice.choice((*_LIKELY.get(tool, ()), *_ENDINGS))
+        if rng.random() < self._trouble:
+            ending = rng.choice((*_LIKELY.get(tool, ()), *_ENDINGS))
         plague = Random(f"{self._seed}/{title}/{call.path}")
         if plague.random() < self._trouble / 4:  # some things fail in the same way, however often they are tried
             ending = plague.choice(("unreachable", "unreachable", "rate_limited", "lost_answer", "known", "bug"))
-        before_s, after_s = dice.random() * pace, dice.random() * pace
-        bulky, notes = dice.random() < 0.12, dice.random() < 0.1
-        spends = dice.choice((None, 0.0, 0.3, 1.0))
+        before_s, after_s = rng.random() * pace, rng.random() * pace
+        bulky, notes = rng.random() < 0.12, rng.random() < 0.1
+        spends = rng.choice((None, 0.0, 0.3, 1.0))
         return Fate(ending, before_s, after_s, bulky=bulky, notes=notes, spends=spends)
 
     def truth(self, key: str) -> Verdict:

@@ -27,7 +27,7 @@ from holdfast.engine.commands.gateway import user
 from holdfast.engine.drive.scheduler import Recovery
 from holdfast.engine.feed import Feed
 from holdfast.engine.limits.pressure import Pressure
-from holdfast.engine.notifications import Notices
+from holdfast.engine.notifications import Notifier
 from holdfast.engine.program import ProgramKind
 from holdfast.engine.retention import Retention
 from holdfast.engine.run import Run
@@ -42,7 +42,7 @@ from holdfast.tools.isolated.import_ref import refuse_while_loading
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets.vault import Vault
 from holdfast.tools.tool import Tool
-from holdfast.tools.toolset import Adapter, Place
+from holdfast.tools.toolset import Adapter, ToolsetFolders
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:  # what reads plans and what sends is loaded when it is needed: commands that only look do without
@@ -325,7 +325,7 @@ def adapters_of(settings: Settings, secrets: Vault | None = None) -> list[Adapte
 
     file = str(settings.config_file or "")
     vault = secrets or vault_of(settings)
-    place = Place(settings.root, settings.data_folder, settings.store, file, _resources_of(settings), vault)
+    place = ToolsetFolders(settings.root, settings.data_folder, settings.store, file, _resources_of(settings), vault)
     return builtin_adapters(settings.tools, place, file)
 
 
@@ -345,7 +345,7 @@ def _pressure_of(settings: Settings) -> Pressure:
     return Pressure(partial(read_machine, folder) if watch else None, PressureLimits(**said, **sizes))
 
 
-def _notices_of(settings: Settings, services: Services) -> Notices | None:
+def _notices_of(settings: Settings, services: Services) -> Notifier | None:
     from holdfast.tools.notify.tool import Notify
 
     said = settings.notify
@@ -354,7 +354,7 @@ def _notices_of(settings: Settings, services: Services) -> Notices | None:
         return None
     for trouble in channel_troubles(settings, services.registry):
         raise SettingsInvalid(trouble)
-    return Notices(services, notify.tell, said.channels, said.on, said.url, invocation(settings))
+    return Notifier(services, notify.tell, said.channels, said.on, said.url, invocation(settings))
 
 
 def channel_troubles(settings: Settings, registry: Registry) -> Iterator[str]:

@@ -16,7 +16,7 @@ import asyncio
 import holdfast
 
 
-@holdfast.tool(name="work.isolated", effect="idempotent", apart=True)
+@holdfast.tool(name="work.isolated", effect="idempotent", isolated=True)
 async def isolated(call: holdfast.Call) -> None:
     (call.folder / "begun").touch()
     try:

@@ -54,7 +54,7 @@ def here(call: holdfast.Call) -> dict:
     return _told(call)
 
 
-@holdfast.tool(name="tell.isolated", effect="read", apart=True)
+@holdfast.tool(name="tell.isolated", effect="read", isolated=True)
 async def isolated(call: holdfast.Call) -> dict:
     return _told(call)
 

@@ -21,6 +21,7 @@ from holdfast.core.failure import (
     MESSAGE_CHARS_MAX,
     RETRY_AFTER_S_MAX,
     AskForCorrection,
+    AttemptCounts,
     Category,
     Decision,
     Doubt,
@@ -28,11 +29,10 @@ from holdfast.core.failure import (
     FallBack,
     GiveUp,
     Happened,
-    Means,
+    RecoveryOptions,
     RefreshAndRetry,
     RetryLater,
     RunReduced,
-    Tally,
     decide,
     describe,
 )
@@ -195,113 +195,193 @@ def failure(category: Category, happened: Happened = "known", retry_after_s: flo
     return Failure(category=category, message="m", happened=happened, retry_after_s=retry_after_s)
 
 
-ONCE, IDEMPOTENT, READ = (Means(effect=effect) for effect in ("once", "idempotent", "read"))
+ONCE, IDEMPOTENT, READ = (RecoveryOptions(effect=effect) for effect in ("once", "idempotent", "read"))
 WRITTEN = Retry(max=2, first_s=4.0)
-INSISTS = Means(effect="once", retry=WRITTEN, repeats_known=True)
+INSISTS = RecoveryOptions(effect="once", retry=WRITTEN, repeats_known=True)
 FIRST = RetryLater(0.5)  # half of one second is certain, the other half is the jitter, which is 0 here
 
-DECISIONS: list[tuple[str, Failure, Means, Tally, Decision]] = [
+DECISIONS: list[tuple[str, Failure, RecoveryOptions, AttemptCounts, Decision]] = [
     # rule 5: an unknown outcome of a `once` step is never guessed, whatever its policy
-    ("once, unknown", failure("transient", "unknown"), ONCE, Tally(), Doubt()),
+    ("once, unknown", failure("transient", "unknown"), ONCE, AttemptCounts(), Doubt()),
     (
         "once, unknown, retry and fallback written",
         failure("timeout", "unknown"),
-        Means(effect="once", retry=WRITTEN, fallbacks=1, can_reduce=True, can_refresh=True),
-        Tally(),
+        RecoveryOptions(effect="once", retry=WRITTEN, fallbacks=1, can_reduce=True, can_refresh=True),
+        AttemptCounts(),
         Doubt(),
     ),
-    ("once, cancelled", failure("unknown", "unknown"), ONCE, Tally(), Doubt()),
+    ("once, cancelled", failure("unknown", "unknown"), ONCE, AttemptCounts(), Doubt()),
     # rule 5: without effect, it may be repeated and fall back
-    ("once, nothing", failure("transient", "nothing"), ONCE, Tally(), FIRST),
+    ("once, nothing", failure("transient", "nothing"), ONCE, AttemptCounts(), FIRST),
     (
         "once, nothing, used up, falls back",
         failure("transient", "nothing"),
-        Means(effect="once", fallbacks=1),
-        Tally(retries=RETRIES),
+        RecoveryOptions(effect="once", fallbacks=1),
+        AttemptCounts(retries=RETRIES),
         FallBack(0),
     ),
-    ("once, rate limited", failure("rate_limit", "nothing", 2.0), ONCE, Tally(), RetryLater(2.0)),
+    ("once, rate limited", failure("rate_limit", "nothing", 2.0), ONCE, AttemptCounts(), RetryLater(2.0)),
     # rule 5: a known failure is repeated only because its author wrote `retry:`, and never falls back
-    ("once, known", failure("tool"), ONCE, Tally(), GiveUp()),
-    ("once, known transient", failure("transient"), ONCE, Tally(), GiveUp()),
-    ("once, known, written", failure("tool"), INSISTS, Tally(), RetryLater(2.0)),
-    ("once, known, used up", failure("tool"), INSISTS, Tally(retries=2), GiveUp()),
-    ("once, known, only the tool wrote it", failure("tool"), Means(effect="once", retry=WRITTEN), Tally(), GiveUp()),
-    ("once, a mistake, written", failure("logic"), INSISTS, Tally(), GiveUp()),
-    ("once, misconfigured, written", failure("configuration"), INSISTS, Tally(), GiveUp()),
-    ("once, known, fallback", failure("tool"), Means(effect="once", fallbacks=2), Tally(), GiveUp()),
-    ("once, known, reduce", failure("resource"), Means(effect="once", can_reduce=True), Tally(), GiveUp()),
-    ("once, known, refresh", failure("permission"), Means(effect="once", can_refresh=True), Tally(), GiveUp()),
+    ("once, known", failure("tool"), ONCE, AttemptCounts(), GiveUp()),
+    ("once, known transient", failure("transient"), ONCE, AttemptCounts(), GiveUp()),
+    ("once, known, written", failure("tool"), INSISTS, AttemptCounts(), RetryLater(2.0)),
+    ("once, known, used up", failure("tool"), INSISTS, AttemptCounts(retries=2), GiveUp()),
+    (
+        "once, known, only the tool wrote it",
+        failure("tool"),
+        RecoveryOptions(effect="once", retry=WRITTEN),
+        AttemptCounts(),
+        GiveUp(),
+    ),
+    ("once, a mistake, written", failure("logic"), INSISTS, AttemptCounts(), GiveUp()),
+    ("once, misconfigured, written", failure("configuration"), INSISTS, AttemptCounts(), GiveUp()),
+    ("once, known, fallback", failure("tool"), RecoveryOptions(effect="once", fallbacks=2), AttemptCounts(), GiveUp()),
+    (
+        "once, known, reduce",
+        failure("resource"),
+        RecoveryOptions(effect="once", can_reduce=True),
+        AttemptCounts(),
+        GiveUp(),
+    ),
+    (
+        "once, known, refresh",
+        failure("permission"),
+        RecoveryOptions(effect="once", can_refresh=True),
+        AttemptCounts(),
+        GiveUp(),
+    ),
     # rule 9: transient errors and time-outs back off
-    ("idempotent, unknown", failure("transient", "unknown"), IDEMPOTENT, Tally(), FIRST),
-    ("read, timeout", failure("timeout", "unknown"), READ, Tally(), FIRST),
-    ("second retry", failure("transient", "unknown"), READ, Tally(retries=1), RetryLater(1.0)),
-    ("last retry", failure("transient", "unknown"), READ, Tally(retries=2), RetryLater(2.0)),
-    ("retries used up", failure("transient", "unknown"), READ, Tally(retries=3), GiveUp()),
+    ("idempotent, unknown", failure("transient", "unknown"), IDEMPOTENT, AttemptCounts(), FIRST),
+    ("read, timeout", failure("timeout", "unknown"), READ, AttemptCounts(), FIRST),
+    ("second retry", failure("transient", "unknown"), READ, AttemptCounts(retries=1), RetryLater(1.0)),
+    ("last retry", failure("transient", "unknown"), READ, AttemptCounts(retries=2), RetryLater(2.0)),
+    ("retries used up", failure("transient", "unknown"), READ, AttemptCounts(retries=3), GiveUp()),
     (
         "no retries wanted",
         failure("transient", "unknown"),
-        Means(effect="read", retry=Retry(max=0)),
-        Tally(),
+        RecoveryOptions(effect="read", retry=Retry(max=0)),
+        AttemptCounts(),
         GiveUp(),
     ),
-    ("transient, told when", failure("transient", "unknown", 7.0), READ, Tally(), RetryLater(7.0)),
-    ("transient, told sooner", failure("transient", "unknown", 0.0), READ, Tally(), FIRST),
-    ("once, told when", failure("transient", "unknown", 7.0), Means(effect="once"), Tally(), Doubt()),
+    ("transient, told when", failure("transient", "unknown", 7.0), READ, AttemptCounts(), RetryLater(7.0)),
+    ("transient, told sooner", failure("transient", "unknown", 0.0), READ, AttemptCounts(), FIRST),
+    ("once, told when", failure("transient", "unknown", 7.0), RecoveryOptions(effect="once"), AttemptCounts(), Doubt()),
     # rule 9: a rate limit waits as it was told and is not counted among the retries
-    ("rate limit, told", failure("rate_limit", "nothing", 12.5), READ, Tally(retries=99), RetryLater(12.5)),
-    ("rate limit, not told", failure("rate_limit"), READ, Tally(), RetryLater(RATE_LIMIT_WAIT_S)),
-    ("rate limit, told nonsense", failure("rate_limit", "nothing", -5.0), READ, Tally(), RetryLater(0.0)),
-    ("rate limit, for ever", failure("rate_limit", "nothing", 1e12), READ, Tally(), RetryLater(RETRY_AFTER_S_MAX)),
-    ("rate limit, no number", failure("rate_limit", "nothing", float("nan")), READ, Tally(), RetryLater(0.0)),
+    ("rate limit, told", failure("rate_limit", "nothing", 12.5), READ, AttemptCounts(retries=99), RetryLater(12.5)),
+    ("rate limit, not told", failure("rate_limit"), READ, AttemptCounts(), RetryLater(RATE_LIMIT_WAIT_S)),
+    ("rate limit, told nonsense", failure("rate_limit", "nothing", -5.0), READ, AttemptCounts(), RetryLater(0.0)),
+    (
+        "rate limit, for ever",
+        failure("rate_limit", "nothing", 1e12),
+        READ,
+        AttemptCounts(),
+        RetryLater(RETRY_AFTER_S_MAX),
+    ),
+    ("rate limit, no number", failure("rate_limit", "nothing", float("nan")), READ, AttemptCounts(), RetryLater(0.0)),
     (
         "rate limit, without end",
         failure("rate_limit"),
         READ,
-        Tally(rate_limit_waits=RATE_LIMIT_WAITS_MAX),
+        AttemptCounts(rate_limit_waits=RATE_LIMIT_WAITS_MAX),
         GiveUp(),
     ),
     # rule 9: resources once more, reduced; permission once after the refresh
-    ("resource, reducible", failure("resource"), Means(effect="read", can_reduce=True), Tally(), RunReduced()),
-    ("resource, reduced", failure("resource"), Means(effect="read", can_reduce=True), Tally(reduced=True), GiveUp()),
-    ("resource", failure("resource"), READ, Tally(), GiveUp()),
-    ("permission", failure("permission"), READ, Tally(), GiveUp()),
-    ("refreshable", failure("permission"), Means(effect="read", can_refresh=True), Tally(), RefreshAndRetry()),
-    ("refreshed", failure("permission"), Means(effect="read", can_refresh=True), Tally(refreshed=True), GiveUp()),
+    (
+        "resource, reducible",
+        failure("resource"),
+        RecoveryOptions(effect="read", can_reduce=True),
+        AttemptCounts(),
+        RunReduced(),
+    ),
+    (
+        "resource, reduced",
+        failure("resource"),
+        RecoveryOptions(effect="read", can_reduce=True),
+        AttemptCounts(reduced=True),
+        GiveUp(),
+    ),
+    ("resource", failure("resource"), READ, AttemptCounts(), GiveUp()),
+    ("permission", failure("permission"), READ, AttemptCounts(), GiveUp()),
+    (
+        "refreshable",
+        failure("permission"),
+        RecoveryOptions(effect="read", can_refresh=True),
+        AttemptCounts(),
+        RefreshAndRetry(),
+    ),
+    (
+        "refreshed",
+        failure("permission"),
+        RecoveryOptions(effect="read", can_refresh=True),
+        AttemptCounts(refreshed=True),
+        GiveUp(),
+    ),
     (
         "once, refreshable",
         failure("permission", "nothing"),
-        Means(effect="once", can_refresh=True),
-        Tally(),
+        RecoveryOptions(effect="once", can_refresh=True),
+        AttemptCounts(),
         RefreshAndRetry(),
     ),
     # a tool's own failure is repeated only if that is written
-    ("tool", failure("tool"), READ, Tally(), GiveUp()),
-    ("tool, written", failure("tool"), Means(effect="read", retry=WRITTEN), Tally(), RetryLater(2.0)),
-    ("unknown", failure("unknown", "unknown"), READ, Tally(), GiveUp()),
+    ("tool", failure("tool"), READ, AttemptCounts(), GiveUp()),
+    ("tool, written", failure("tool"), RecoveryOptions(effect="read", retry=WRITTEN), AttemptCounts(), RetryLater(2.0)),
+    ("unknown", failure("unknown", "unknown"), READ, AttemptCounts(), GiveUp()),
     # rule 9: configuration and logic never; a person corrects, if the step asks for one
-    ("logic", failure("logic"), Means(effect="read", retry=WRITTEN), Tally(), GiveUp()),
-    ("configuration", failure("configuration"), READ, Tally(), GiveUp()),
-    ("logic, ask", failure("logic"), Means(effect="read", on_error="ask"), Tally(), AskForCorrection()),
+    ("logic", failure("logic"), RecoveryOptions(effect="read", retry=WRITTEN), AttemptCounts(), GiveUp()),
+    ("configuration", failure("configuration"), READ, AttemptCounts(), GiveUp()),
+    (
+        "logic, ask",
+        failure("logic"),
+        RecoveryOptions(effect="read", on_error="ask"),
+        AttemptCounts(),
+        AskForCorrection(),
+    ),
     (
         "configuration, ask",
         failure("configuration", "nothing"),
-        Means(effect="once", on_error="ask"),
-        Tally(),
+        RecoveryOptions(effect="once", on_error="ask"),
+        AttemptCounts(),
         AskForCorrection(),
     ),
-    ("transient, ask", failure("transient"), Means(effect="read", on_error="ask"), Tally(retries=3), GiveUp()),
+    (
+        "transient, ask",
+        failure("transient"),
+        RecoveryOptions(effect="read", on_error="ask"),
+        AttemptCounts(retries=3),
+        GiveUp(),
+    ),
     # fallbacks one after the other, before anybody is asked
-    ("first fallback", failure("logic"), Means(effect="read", fallbacks=2, on_error="ask"), Tally(), FallBack(0)),
-    ("second fallback", failure("logic"), Means(effect="read", fallbacks=2), Tally(fallbacks_used=1), FallBack(1)),
-    ("no fallback left", failure("logic"), Means(effect="read", fallbacks=2), Tally(fallbacks_used=2), GiveUp()),
+    (
+        "first fallback",
+        failure("logic"),
+        RecoveryOptions(effect="read", fallbacks=2, on_error="ask"),
+        AttemptCounts(),
+        FallBack(0),
+    ),
+    (
+        "second fallback",
+        failure("logic"),
+        RecoveryOptions(effect="read", fallbacks=2),
+        AttemptCounts(fallbacks_used=1),
+        FallBack(1),
+    ),
+    (
+        "no fallback left",
+        failure("logic"),
+        RecoveryOptions(effect="read", fallbacks=2),
+        AttemptCounts(fallbacks_used=2),
+        GiveUp(),
+    ),
 ]
 
 
 @pytest.mark.parametrize(
     ("failed", "means", "tally", "decision"), [row[1:] for row in DECISIONS], ids=[row[0] for row in DECISIONS]
 )
-def test_what_follows_from_a_failure(failed: Failure, means: Means, tally: Tally, decision: Decision) -> None:
+def test_what_follows_from_a_failure(
+    failed: Failure, means: RecoveryOptions, tally: AttemptCounts, decision: Decision
+) -> None:
     assert decide(failed, means, tally, 0.0) == decision
 
 
@@ -314,13 +394,13 @@ categories = st.sampled_from(
     category=categories,
     happened=st.sampled_from(["known", "unknown"]),
     retry=st.none() | st.builds(Retry, max=st.integers(0, 5)),
-    tally=st.builds(Tally, retries=st.integers(0, 5), rate_limit_waits=st.integers(0, 200)),
+    tally=st.builds(AttemptCounts, retries=st.integers(0, 5), rate_limit_waits=st.integers(0, 200)),
     fallbacks=st.integers(0, 3),
 )
 def test_a_once_step_is_repeated_only_without_effect_or_by_its_authors_word(
-    category: Category, happened: Happened, retry: Retry | None, tally: Tally, fallbacks: int
+    category: Category, happened: Happened, retry: Retry | None, tally: AttemptCounts, fallbacks: int
 ) -> None:
-    means = Means(effect="once", retry=retry, fallbacks=fallbacks, can_reduce=True, can_refresh=True)
+    means = RecoveryOptions(effect="once", retry=retry, fallbacks=fallbacks, can_reduce=True, can_refresh=True)
     decision = decide(failure(category, happened), means, tally, 0.5)
     if happened == "unknown":
         assert decision == Doubt()
@@ -337,8 +417,8 @@ def test_a_once_step_is_repeated_only_without_effect_or_by_its_authors_word(
     jitter=st.floats(0, 1, exclude_max=True),
 )
 def test_no_step_is_tried_for_ever(category: Category, effect: Effect, happened: Happened, jitter: float) -> None:
-    means = Means(effect=effect, retry=WRITTEN, fallbacks=2, can_reduce=True, can_refresh=True)
-    tally = Tally()
+    means = RecoveryOptions(effect=effect, retry=WRITTEN, fallbacks=2, can_reduce=True, can_refresh=True)
+    tally = AttemptCounts()
     for _ in range(RATE_LIMIT_WAITS_MAX + 3 * (WRITTEN.max + 3)):
         match decide(failure(category, happened), means, tally, jitter):
             case RetryLater() if category == "rate_limit" and tally.rate_limit_waits < RATE_LIMIT_WAITS_MAX:
@@ -360,15 +440,17 @@ def test_no_step_is_tried_for_ever(category: Category, effect: Effect, happened:
 @given(retries=st.integers(0, 9), jitter=st.floats(0, 1, exclude_max=True))
 def test_a_delay_grows_to_its_limit_and_half_of_it_is_certain(retries: int, jitter: float) -> None:
     retry = Retry(max=10, first_s=1.0, factor=3.0, max_s=20.0)
-    decision = decide(failure("transient"), Means(effect="read", retry=retry), Tally(retries=retries), jitter)
+    decision = decide(
+        failure("transient"), RecoveryOptions(effect="read", retry=retry), AttemptCounts(retries=retries), jitter
+    )
     full = min(20.0, 3.0**retries)
     assert isinstance(decision, RetryLater)
     assert full / 2 <= decision.delay_s <= full
 
 
 def test_a_very_long_row_of_retries_stays_at_the_longest_delay() -> None:
-    means = Means(effect="read", retry=Retry(max=10_000, factor=10.0))
-    assert decide(failure("transient"), means, Tally(retries=9_000), 0.0) == RetryLater(30.0)
+    means = RecoveryOptions(effect="read", retry=Retry(max=10_000, factor=10.0))
+    assert decide(failure("transient"), means, AttemptCounts(retries=9_000), 0.0) == RetryLater(30.0)
 
 
 class HTTPStatusError(Exception):

@@ -43,7 +43,7 @@ class Result(NamedTuple):
 
 async def record(folder: Path, seed: int, sync: str = "FULL", commits: int = 40) -> tuple[Tape, list[Promise]]:
     """A workload of many small transactions, with checkpoints in between, and what was promised when."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     samples: dict[str, Sample] = {}
     promises: list[Promise] = []
     with recording() as tape, pytest.MonkeyPatch.context() as patch:
@@ -52,28 +52,28 @@ async def record(folder: Path, seed: int, sync: str = "FULL", commits: int = 40)
         store = SqliteStore(folder / STORE)
         promises.append(Promise(0, {}))  # a file that is only half made must not be in anybody's way
         for number in range(commits):
-            writes = _writes(dice, samples, number)
+            writes = _writes(rng, samples, number)
             assert all(written.ok for written in await store.commit(writes))
             tape.note("commit", "")
             promises.append(Promise(len(tape.acts), {identity: sample.seq for identity, sample in samples.items()}))
-            if dice.random() < 0.05:  # closed and opened again: the log is checkpointed and deleted
+            if rng.random() < 0.05:  # closed and opened again: the log is checkpointed and deleted
                 await store.close()
                 store = SqliteStore(folder / STORE)
         await store.close()
     return tape, promises
 
 
-def _writes(dice: random.Random, samples: dict[str, Sample], number: int) -> list[Write]:
+def _writes(rng: random.Random, samples: dict[str, Sample], number: int) -> list[Write]:
     writes: list[Write] = []
-    if not samples or dice.random() < 0.3:
+    if not samples or rng.random() < 0.3:
         sample = Sample(number)
         samples[sample.id] = sample
         writes.append(sample.new)
-    for sample in dice.sample(list(samples.values()), dice.randint(1, len(samples))):
+    for sample in rng.sample(list(samples.values()), rng.randint(1, len(samples))):
         command = sample.command(f"c{number}-{sample.id}")
-        blob = (f"{number}-{sample.id}", bytes([number]) * dice.choice((10, 9000)))
+        blob = (f"{number}-{sample.id}", bytes([number]) * rng.choice((10, 9000)))
         writes.append(command)
-        writes.append(sample.entry(dice.randint(1, 3), blobs=(blob,), answers=(sample_answer(command),)))
+        writes.append(sample.entry(rng.randint(1, 3), blobs=(blob,), answers=(sample_answer(command),)))
     return writes
 
 

@@ -39,18 +39,18 @@ class Tape:
     def note(self, kind: Kind, file: str, offset: int = 0, data: bytes = b"") -> None:
         self.acts.append(Act(kind, file, offset, data))
 
-    def image(self, moment: int, dice: random.Random, *, torn: bool = True) -> dict[str, bytes]:
+    def image(self, moment: int, rng: random.Random, *, torn: bool = True) -> dict[str, bytes]:
         """The files after a power cut before act number `moment`."""
         synced = {act.file: place for place, act in enumerate(self.acts[:moment]) if act.kind == "sync"}
         files: dict[str, bytearray] = {}
         kept: set[str] = set()  # files whose deletion did not reach the disk: what came after went to a new one
-        share = dice.choice((0.0, 0.1, 0.5, 0.9, 1.0))  # how much of what was not synced did
+        share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))  # how much of what was not synced did
         for place, act in enumerate(self.acts[:moment]):
             certain = place < synced.get(FOLDER if act.kind == "delete" else act.file, -1)
             if act.file in kept:
                 continue
-            if certain or dice.random() < share:
-                _do(files, act, dice if torn and not certain else None)
+            if certain or rng.random() < share:
+                _do(files, act, rng if torn and not certain else None)
             elif act.kind == "delete":
                 kept.add(act.file)
         return {name: bytes(body) for name, body in files.items()}

@@ -108,11 +108,11 @@ async def contents(path: Path) -> dict[str, int]:
 
 
 def damaged_logs(log: bytes) -> list[bytes]:
-    dice = random.Random(1)
+    rng = random.Random(1)
     cut = [log[:length] for length in (0, 1, 31, 32, *range(56, len(log), 4120), *range(500, len(log), 7001))]
     flipped = [bytearray(log) for _ in range(25)]
     for body in flipped:
-        body[dice.randrange(len(body))] ^= dice.randint(1, 255)
+        body[rng.randrange(len(body))] ^= rng.randint(1, 255)
     torn = [log[:place] + b"\0" * 512 + log[place + 512 :] for place in range(512, len(log) - 512, 9728)]
     return [*cut, *map(bytes, flipped), *torn]
 

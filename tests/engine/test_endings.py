@@ -345,11 +345,11 @@ async def test_an_execution_that_sleeps_leaves_nothing_in_memory() -> None:
     import gc
 
     from holdfast.engine.drive.driver import Driver
-    from holdfast.programs.plan_runner import Level
+    from holdfast.programs.plan_runner import RunningLevel
 
     def count() -> int:
         gc.collect()
-        return sum(isinstance(thing, Driver | Level) for thing in gc.get_objects())
+        return sum(isinstance(thing, Driver | RunningLevel) for thing in gc.get_objects())
 
     before = count()
     async with engine_at("memory:", limits=HURRY) as engine:

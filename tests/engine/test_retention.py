@@ -14,7 +14,7 @@ from holdfast.core import events as ev
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine import retention
 from holdfast.journal import deletion as journal_tidying
-from holdfast.journal.deletion import Bite, prune
+from holdfast.journal.deletion import DeletedPage, prune
 from holdfast.journal.log import new_execution
 from holdfast.journal.store import NewExecution, Query
 from holdfast.testing.store_contract.samples import sample_id
@@ -27,7 +27,7 @@ def looked_through(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when the engine has once looked at everything that may go."""
     done = asyncio.Event()
 
-    async def watched(*arguments: Any) -> AsyncGenerator[Bite]:
+    async def watched(*arguments: Any) -> AsyncGenerator[DeletedPage]:
         async for bite in prune(*arguments):
             yield bite
         done.set()

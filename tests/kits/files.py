@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.tools.call import Call, Verdict
 from holdfast.tools.files import Files
 from holdfast.tools.tool import Tool
-from holdfast.tools.toolset import Adapter, Place, make_adapters
+from holdfast.tools.toolset import Adapter, ToolsetFolders, make_adapters
 
 FAMILIES: dict[str, type[Adapter]] = {"files": Files}
 
@@ -25,7 +25,7 @@ class Desk:
     ) -> None:
         self.folder = folder
         own = data or folder / ".holdfast"
-        place = Place(folder, own, store or str(own / "journal.db"), settings_file)
+        place = ToolsetFolders(folder, own, store or str(own / "journal.db"), settings_file)
         (family,) = make_adapters(FAMILIES, {"files": config}, place)
         assert isinstance(family, Files)
         self.family = family

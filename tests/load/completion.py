@@ -96,8 +96,8 @@ class World:
 
         @holdfast.tool(effect="once", in_doubt="verify", verify=look, retry=retry, breaker=breaker)
         async def pay(call: holdfast.Call, number: int) -> int:
-            dice = Random(f"{self._seed}:{number}:{call.path}:{call.attempt}")
-            failed, is_late = dice.random() < self._fails, dice.random() < 0.5
+            rng = Random(f"{self._seed}:{number}:{call.path}:{call.attempt}")
+            failed, is_late = rng.random() < self._fails, rng.random() < 0.5
             self.calls["failed" if failed else "answered"] += 1
             self.paid[call.key] += not failed or is_late
             if failed:

@@ -54,13 +54,13 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 async def crowd(folder: Path, count: int, seed: int) -> Report:
-    report, began, dice = Report(count=count), time.monotonic(), Random(seed)
+    report, began, rng = Report(count=count), time.monotonic(), Random(seed)
     async with asyncio.timeout(PATIENCE_S + count / 10):
         engine = holdfast.Engine(folder=folder, tools=TOOLS, functions=FUNCTIONS, limits=LIMITS)
         async with engine:
             await _warm_up(engine, folder)
             before, objects = resident_bytes(), len(gc.get_objects())
-            await in_parallel(_client(engine, Random(dice.random())) for _ in range(count))
+            await in_parallel(_client(engine, Random(rng.random())) for _ in range(count))
             counts = await everything_parked(engine)
             report.held = counts.get("paused", 0) + counts.get("interrupted", 0)
             report.parked = sum(number for status, number in counts.items() if status not in ENDS)
@@ -84,12 +84,12 @@ async def _warm_up(engine: holdfast.Engine, folder: Path) -> None:
     await everything_ended(engine, lambda: read_ledger(folder))
 
 
-async def _client(engine: holdfast.Engine, dice: Random) -> None:
+async def _client(engine: holdfast.Engine, rng: Random) -> None:
     """Somebody who hands a task in, and may change their mind about it a moment later."""
-    run = await engine.start(any_program(dice), inputs={"value": dice.randrange(100)}, hold=dice.random() < 0.05)
-    chance = dice.random()
+    run = await engine.start(any_program(rng), inputs={"value": rng.randrange(100)}, hold=rng.random() < 0.05)
+    chance = rng.random()
     if chance < 0.6:
-        await asyncio.sleep(dice.random() * 0.05)
+        await asyncio.sleep(rng.random() * 0.05)
         # Refusals (it may have ended already) come back as answers here.
         await run.command("pause" if chance < 0.3 else "interrupt", by="ann")
         if chance < 0.1:

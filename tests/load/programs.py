@@ -127,8 +127,8 @@ PROGRAMS: tuple[Any, ...] = (ERRAND, GATED, APPROVED, BATCH, family, asker)
 WEIGHTS = (1, 3, 3, 1, 1, 2)  # most of them wait for somebody
 
 
-def any_program(dice: Random) -> Any:
-    return dice.choices(PROGRAMS, WEIGHTS)[0]
+def any_program(rng: Random) -> Any:
+    return rng.choices(PROGRAMS, WEIGHTS)[0]
 
 
 def check_world(states: list[Execution], ledger: Ledger) -> list[str]:

@@ -68,7 +68,7 @@ class Report(msgspec.Struct, kw_only=True):
 class Soak:
     def __init__(self, folder: Path, seconds: float, seed: int) -> None:
         self.folder = folder
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.report = Report(seconds=seconds)
         self.processes: list[asyncio.subprocess.Process] = []
 
@@ -97,8 +97,8 @@ class Soak:
         async with holdfast.Engine(folder=self.folder, recover="none") as engine:
             watching = asyncio.create_task(self._watch(engine))
             while loop.time() < until:
-                await asyncio.sleep(0.1 + self.dice.random())
-                number = self.dice.randrange(MORTALS)
+                await asyncio.sleep(0.1 + self.rng.random())
+                number = self.rng.randrange(MORTALS)
                 mortals[number].kill()
                 await mortals[number].wait()
                 self.report.kills += 1
@@ -108,7 +108,7 @@ class Soak:
 
     async def _start(self) -> asyncio.subprocess.Process:
         """A new engine process that is already at work."""
-        command = [sys.executable, soaker.__file__, str(self.folder), str(self.dice.randrange(10**9))]
+        command = [sys.executable, soaker.__file__, str(self.folder), str(self.rng.randrange(10**9))]
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         self.processes.append(process)
         assert process.stdout is not None
@@ -132,7 +132,7 @@ class Soak:
             if not newest:
                 await asyncio.sleep(0.05)
                 continue
-            run = engine.get(self.dice.choice(newest).id)
+            run = engine.get(self.rng.choice(newest).id)
             state = Execution(id=run.id)
             try:
                 async with asyncio.timeout(2.0), aclosing(run.watch()) as events:  # type: ignore[type-var]

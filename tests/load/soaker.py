@@ -50,19 +50,19 @@ async def main(folder: Path, seed: int) -> None:
         await asyncio.gather(*work, return_exceptions=True)
 
 
-async def _clients(engine: holdfast.Engine, folder: Path, dice: Random) -> None:
+async def _clients(engine: holdfast.Engine, folder: Path, rng: Random) -> None:
     """Somebody hands in, somebody holds, somebody lets go on and answers."""
     while True:
-        await asyncio.sleep(BETWEEN_S * dice.random() * 2)
+        await asyncio.sleep(BETWEEN_S * rng.random() * 2)
         alive = await engine.list(Query(status=("queued", "running", "waiting", "paused", "interrupted"), limit=500))
         with suppress(HoldfastError):  # it may have ended in the meantime; the journal is asked at the end
             if len(alive) < TASKS_AHEAD_MAX and not (folder / ENOUGH).exists():
-                await engine.start(any_program(dice), inputs={"value": dice.randrange(100)})
-            if alive and dice.random() < 0.4:
-                verb = dice.choice(["pause", "interrupt", "resume"])
-                await engine.get(dice.choice(alive).id).command(verb, by="ann")
+                await engine.start(any_program(rng), inputs={"value": rng.randrange(100)})
+            if alive and rng.random() < 0.4:
+                verb = rng.choice(["pause", "interrupt", "resume"])
+                await engine.get(rng.choice(alive).id).command(verb, by="ann")
             waiting = [head for head in alive if is_parked(head, engine)]
-            for head in dice.sample(waiting, min(3, len(waiting))):
+            for head in rng.sample(waiting, min(3, len(waiting))):
                 await attend(engine.get(head.id), head, lambda: read_ledger(folder))
 
 

@@ -19,7 +19,7 @@ from holdfast.core.errors import BundleInvalid, ImportMismatch, Refused
 from holdfast.core.notification_text import facts_of, notice_of
 from holdfast.engine.json_view import wire_event, wire_request
 from holdfast.engine.transfer.restore import Restored
-from holdfast.journal.bundle.write import Bundle, Carried
+from holdfast.journal.bundle.write import Bundle, ExportedExecution
 from holdfast.journal.codec import make_row
 from holdfast.journal.log import read_events
 from journal.bundle.bundles import ROOT, bundle_of, created, family, file_of, finished, resealed
@@ -114,7 +114,7 @@ def test_any_events_in_a_chain_that_fits_are_restored_or_refused(events: list[An
     for event in events:
         rows.append(make_row(rows[-1].digest, len(rows) + 1, event))
     state = msgspec.structs.replace(bundle_of().root.state, seq=len(rows))
-    forged = file_of(Bundle([Carried(rows, state)], {}))
+    forged = file_of(Bundle([ExportedExecution(rows, state)], {}))
     restored = restored_or_refused(forged)
     assert restored is None or restored.id == ROOT
 

@@ -16,7 +16,7 @@ import pytest
 from holdfast.tools.call import SILENT, Call
 from holdfast.tools.mcp.toolset import Config, Mcp
 from holdfast.tools.registry import Registry
-from holdfast.tools.toolset import Place
+from holdfast.tools.toolset import ToolsetFolders
 
 SERVERS = Path(__file__).parents[1] / "servers"
 MODULES = SERVERS / "npm" / "node_modules"
@@ -56,7 +56,7 @@ class Family:
 @asynccontextmanager
 async def family(folder: Path, **servers: Any) -> AsyncIterator[Family]:
     config = msgspec.convert({"servers": servers}, Config)
-    adapter = Mcp(config, Place(folder, folder / ".holdfast", str(folder / "journal.db")))
+    adapter = Mcp(config, ToolsetFolders(folder, folder / ".holdfast", str(folder / "journal.db")))
     registry = Registry()
     registry.add_adapter(adapter)
     await registry.open()

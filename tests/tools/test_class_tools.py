@@ -205,7 +205,7 @@ async def lenient(
 def test_a_lenient_parameter_takes_what_can_only_mean_one_thing(said: dict[str, Any], meant: dict[str, Any]) -> None:
     assert lenient.validate(said) == meant
     assert lenient.check(said) == []
-    assert msgspec.json.decode(lenient.meant(msgspec.json.encode(said))) == meant
+    assert msgspec.json.decode(lenient.coerce_lenient(msgspec.json.encode(said))) == meant
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.errors import SettingsInvalid
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool, tool
-from holdfast.tools.toolset import Adapter, Place, make_adapters
+from holdfast.tools.toolset import Adapter, ToolsetFolders, make_adapters
 
 
 class Garden(Adapter):
@@ -20,7 +20,7 @@ class Garden(Adapter):
         beds: int = 3
         seeds: tuple[str, ...] = ()
 
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: ToolsetFolders) -> None:
         super().__init__(config, place)
         self.log: list[str] = []
 
@@ -46,7 +46,7 @@ FAMILIES: dict[str, type[Adapter]] = {"garden": Garden}
 
 
 async def test_a_family_is_set_up_by_its_table_and_its_methods_are_tools() -> None:
-    (garden,) = make_adapters(FAMILIES, {"garden": {"beds": 5}}, Place())
+    (garden,) = make_adapters(FAMILIES, {"garden": {"beds": 5}}, ToolsetFolders())
     registry = Registry()
     registry.add_adapter(garden)
     water = registry.get("garden.water")
@@ -56,7 +56,7 @@ async def test_a_family_is_set_up_by_its_table_and_its_methods_are_tools() -> No
 
 
 async def test_what_only_the_other_side_can_name_is_there_once_opened() -> None:
-    (garden,) = make_adapters(FAMILIES, {}, Place())
+    (garden,) = make_adapters(FAMILIES, {}, ToolsetFolders())
     registry = Registry()
     registry.add_adapter(garden)
     assert "garden.found" not in registry.names()
@@ -78,5 +78,5 @@ async def test_what_only_the_other_side_can_name_is_there_once_opened() -> None:
 )
 def test_a_mistake_in_a_table_is_named_with_its_place(tables: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsInvalid) as refused:
-        make_adapters(FAMILIES, tables, Place(Path()), "h.toml")
+        make_adapters(FAMILIES, tables, ToolsetFolders(Path()), "h.toml")
     assert str(refused.value) == said

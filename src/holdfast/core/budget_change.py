@@ -9,7 +9,7 @@ from holdfast.core.budget import say_usd
 from holdfast.core.execution import Execution
 
 
-class Change(NamedTuple):
+class BudgetChange(NamedTuple):
     """Without a limit of its own it adds to the one in force; `path` names the child who was given the difference."""
 
     limit_micros: int | None
@@ -18,7 +18,7 @@ class Change(NamedTuple):
     by: str
 
 
-def objection(state: Execution, change: Change) -> str:
+def validation_error(state: Execution, change: BudgetChange) -> str:
     """Why the limit cannot be this one."""
     spend = state.spend
     if change.limit_micros is None and spend.limit_micros is None:
@@ -31,13 +31,13 @@ def objection(state: Execution, change: Change) -> str:
     return f"the limit cannot be {say_usd(limit)}: {say_usd(spend.settled_micros)} are spent{running}"
 
 
-def new_limit(state: Execution, change: Change) -> int:
+def new_limit(state: Execution, change: BudgetChange) -> int:
     if change.limit_micros is not None:
         return change.limit_micros
     return (state.spend.limit_micros or 0) + change.add_micros
 
 
-def raised(state: Execution, change: Change, at: int) -> list[ev.Event]:
+def raised(state: Execution, change: BudgetChange, at: int) -> list[ev.Event]:
     """The new limit, and a yes to every step that was stopped by the old one and fits under the new one."""
     limit = new_limit(state, change)
     asked = {one.request.path: one.request.id for one in state.open_requests() if one.request.kind == "budget"}

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw
 
 from holdfast.core import events as ev
 from holdfast.core.budget import MICROS, USD_MAX, say_usd
-from holdfast.core.budget_change import Change, new_limit, objection, raised
+from holdfast.core.budget_change import BudgetChange, new_limit, raised, validation_error
 from holdfast.core.differences import Difference
 from holdfast.core.error_text import did_you_mean, quoted
 from holdfast.core.errors import InputInvalid
@@ -105,7 +105,7 @@ def _too_late(asked: Asked, at: int) -> Ruling:
     return Ruling(outcome="refused", text=text, events=(expired(asked.request, at),))
 
 
-class Wanted(NamedTuple):
+class RequestReply(NamedTuple):
     """What a person says to a request, and whether they change something with it."""
 
     remedy: str
@@ -234,7 +234,7 @@ def _has_finally(state: Execution) -> bool:
 
 
 def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("approval",), Wanted("granted", bytes(arguments.arguments or b"")))
+    asked = _find(state, arguments.step, ("approval",), RequestReply("granted", bytes(arguments.arguments or b"")))
     if isinstance(asked, Ruling):
         return asked
     if _is_expired(asked, at):
@@ -252,7 +252,7 @@ def _approve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling
 
 
 def _deny(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("approval",), Wanted("denied"))
+    asked = _find(state, arguments.step, ("approval",), RequestReply("denied"))
     if isinstance(asked, Ruling):
         return asked
     if _is_expired(asked, at):
@@ -262,7 +262,7 @@ def _deny(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
 
 
 def _answer(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
-    asked = _find(state, arguments.step, ("question",), Wanted("answered"))
+    asked = _find(state, arguments.step, ("question",), RequestReply("answered"))
     if isinstance(asked, Ruling):
         return asked
     if _is_expired(asked, at):
@@ -280,7 +280,7 @@ def _answer(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
 
 def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     kinds = ("doubt", "correction", "budget")
-    asked = _find(state, arguments.step, kinds, Wanted(arguments.remedy, bytes(arguments.data or b"")))
+    asked = _find(state, arguments.step, kinds, RequestReply(arguments.remedy, bytes(arguments.data or b"")))
     if isinstance(asked, Ruling):
         return asked
     offered = asked.request.remedies
@@ -290,7 +290,7 @@ def _resolve(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling
     return _applied(f"resolved {asked.request.path}: {arguments.remedy}", event)
 
 
-def _decided(path: str, said: str, by: str, wanted: Wanted, data: ev.MaybeRaw = UNSET) -> Ruling:
+def _decided(path: str, said: str, by: str, wanted: RequestReply, data: ev.MaybeRaw = UNSET) -> Ruling:
     """The same answer again changes nothing; another one comes too late."""
     how = said if said in ("granted", "denied", "expired", "answered") else f'settled with "{said}"'
     text = f"{path} was already {how}{_by(by)}"
@@ -299,7 +299,7 @@ def _decided(path: str, said: str, by: str, wanted: Wanted, data: ev.MaybeRaw = 
     return _unchanged(text) if said == wanted.remedy else _refused(text)
 
 
-def _find(state: Execution, step_or_request: str, kinds: tuple[str, ...], wanted: Wanted) -> Asked | Ruling:
+def _find(state: Execution, step_or_request: str, kinds: tuple[str, ...], wanted: RequestReply) -> Asked | Ruling:
     """The open request meant by a step's path or a request's id; without either, the only open one."""
     if state.is_ended:
         settled = _settled(state, step_or_request, kinds, wanted)
@@ -327,7 +327,7 @@ def _find(state: Execution, step_or_request: str, kinds: tuple[str, ...], wanted
     return settled or _refused(f"step {step.path} is {step.status}; it has no open {_either(kinds)} request")
 
 
-def _settled(state: Execution, path: str, kinds: tuple[str, ...], wanted: Wanted) -> Ruling | None:
+def _settled(state: Execution, path: str, kinds: tuple[str, ...], wanted: RequestReply) -> Ruling | None:
     """What was said before about this step, or without one about the only step that ever asked."""
     steps = [state.steps[path]] if path in state.steps else [] if path else list(state.steps.values())
     asked = [step for step in steps if step.decided[0] in kinds]
@@ -345,13 +345,13 @@ def _settled(state: Execution, path: str, kinds: tuple[str, ...], wanted: Wanted
 def _budget(state: Execution, arguments: Arguments, by: str, at: int) -> Ruling:
     if state.is_ended:
         return _ended(state)
-    change = Change(arguments.limit_micros, arguments.add_micros, "", by)
+    change = BudgetChange(arguments.limit_micros, arguments.add_micros, "", by)
     if arguments.step:
         more = (arguments.limit_micros or 0) - state.spend.reserved.get(arguments.step, USD_MAX * MICROS)
         if more <= 0:
             return _unchanged(f"{arguments.step} needs no larger share")  # or has none, and so no part in the limit
-        change = Change(None, more, arguments.step, by)
-    if reason := objection(state, change):
+        change = BudgetChange(None, more, arguments.step, by)
+    if reason := validation_error(state, change):
         return _refused(reason)
     limit = new_limit(state, change)
     if limit == state.spend.limit_micros:

@@ -83,7 +83,7 @@ class Step(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     secrets: tuple[str, ...] = ()
 
 
-class Carried(msgspec.Struct, omit_defaults=True, gc=False):
+class CarriedNote(msgspec.Struct, omit_defaults=True, gc=False):
     """What is known of a step that had begun in the execution this one was made from, and begins anew here.
 
     `digest` is "" in journals of older releases: there, notes went to the same tool whatever its input.
@@ -156,7 +156,7 @@ class Execution(msgspec.Struct, kw_only=True, omit_defaults=True):
     total: int = 0
     ended: int = 0
     steps: dict[str, Step] = {}
-    carried: dict[str, Carried] = {}  # by path, until the step begins
+    carried: dict[str, CarriedNote] = {}  # by path, until the step begins
     open_steps: set[str] = set()  # paths that are not ended: what a crash leaves to settle
     requests: dict[str, Asked] = {}
     sticky: set[str] = set()  # tools approved for the rest of this execution

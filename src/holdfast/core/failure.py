@@ -115,7 +115,7 @@ def _text_of(error: BaseException) -> str:
         return ""
 
 
-class Tally(msgspec.Struct, kw_only=True):
+class AttemptCounts(msgspec.Struct, kw_only=True):
     """What this step has already been through, counted from its history."""
 
     retries: int = 0
@@ -125,7 +125,7 @@ class Tally(msgspec.Struct, kw_only=True):
     fallbacks_used: int = 0
 
 
-class Means(msgspec.Struct, frozen=True, kw_only=True):
+class RecoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to try: the step's policy joined with what its tool can do."""
 
     effect: Effect
@@ -141,7 +141,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
         return (self.retry or Retry()).max
 
 
-def decide(failure: Failure, means: Means, tally: Tally, jitter: float) -> Decision:
+def decide(failure: Failure, means: RecoveryOptions, tally: AttemptCounts, jitter: float) -> Decision:
     """What follows from a failed attempt. `jitter` is a random number in [0, 1)."""
     if means.effect == "once" and failure.happened == "unknown":
         return Doubt()
@@ -159,7 +159,9 @@ def decide(failure: Failure, means: Means, tally: Tally, jitter: float) -> Decis
     return GiveUp()
 
 
-def _again(failure: Failure, means: Means, tally: Tally, jitter: float, may_repeat: bool) -> Decision | None:
+def _again(
+    failure: Failure, means: RecoveryOptions, tally: AttemptCounts, jitter: float, may_repeat: bool
+) -> Decision | None:
     written = means.retry
     if not may_repeat:
         # A known failure of a `once` step is repeated only because its step wrote `retry:`; a mistake never is.
@@ -181,7 +183,7 @@ def _again(failure: Failure, means: Means, tally: Tally, jitter: float, may_repe
             return None
 
 
-def _backoff(retry: Retry, tally: Tally, jitter: float) -> RetryLater | None:
+def _backoff(retry: Retry, tally: AttemptCounts, jitter: float) -> RetryLater | None:
     """Exponential with equal jitter: half of the delay is certain, half is random."""
     if tally.retries >= retry.max:
         return None

@@ -13,7 +13,17 @@ from msgspec import UNSET
 from holdfast.core import events as ev
 from holdfast.core import fold_budget
 from holdfast.core.errors import StoreCorrupted
-from holdfast.core.execution import ATTEMPTS_KEPT, Asked, Attempt, Carried, Child, Execution, Received, Step, parent_of
+from holdfast.core.execution import (
+    ATTEMPTS_KEPT,
+    Asked,
+    Attempt,
+    CarriedNote,
+    Child,
+    Execution,
+    Received,
+    Step,
+    parent_of,
+)
 from holdfast.core.failure import Failure
 from holdfast.core.lifecycle import STEP_ENDS, STEP_MOVES, TASK_MOVES
 from holdfast.core.resources import Usage
@@ -326,7 +336,7 @@ def _step_in_doubt(state: Execution, event: ev.StepInDoubt) -> None:
 
 def _step_noted(state: Execution, event: ev.StepNoted) -> None:
     if event.tool and event.path not in state.steps:
-        state.carried[event.path] = Carried(event.tool, event.call_key, event.data)
+        state.carried[event.path] = CarriedNote(event.tool, event.call_key, event.data)
         return
     step = _known_step(state, event.path, "step:noted")
     step.notes, step.noted_by = event.data, event.tool or step.tool
@@ -350,7 +360,7 @@ def _step_diverged(state: Execution, event: ev.StepDiverged) -> None:
 
 
 def _step_carried(state: Execution, event: ev.StepCarried) -> None:
-    state.carried[event.path] = Carried(event.tool, event.call_key, event.notes, event.digest, event.child_id)
+    state.carried[event.path] = CarriedNote(event.tool, event.call_key, event.notes, event.digest, event.child_id)
 
 
 def _step_discarded(state: Execution, event: ev.StepDiscarded) -> None:

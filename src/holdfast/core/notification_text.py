@@ -25,7 +25,7 @@ TEXT_CHARS_MAX = 4000  # what a chat takes in one message
 _OF_KIND = {"doubt": "in_doubt", "budget": "budget"}  # the other requests are a plain waiting
 
 
-class Notice(msgspec.Struct, frozen=True):
+class Notification(msgspec.Struct, frozen=True):
     key: str
     occasion: str
     title: str
@@ -57,7 +57,7 @@ def key_of(execution_id: str, fact: str) -> str:
     return f"notice:{execution_id}:{fact}"
 
 
-def notice_of(state: Execution, fact: str, url: str = "", called: str = "holdfast") -> Notice:
+def notice_of(state: Execution, fact: str, url: str = "", called: str = "holdfast") -> Notification:
     """`called` is how a command begins that works wherever the notice is read."""
     if fact in state.requests:
         return _of_request(state, state.requests[fact].request, url, called)
@@ -71,7 +71,7 @@ def notice_of(state: Execution, fact: str, url: str = "", called: str = "holdfas
     return _notice(state, "failed", fact, f"{_name(state)} failed", _lines(card, called), url=url, called=called)
 
 
-def _of_pause(state: Execution, fact: str, url: str, called: str) -> Notice:
+def _of_pause(state: Execution, fact: str, url: str, called: str) -> Notification:
     """That the limit of a pause is about to act, or has acted."""
     name, limit = _name(state), "its pause limit was reached"
     if fact.startswith(PAUSE_ENDS) and state.pause_until is not None:
@@ -90,7 +90,7 @@ def _of_pause(state: Execution, fact: str, url: str, called: str) -> Notice:
     return _notice(state, "paused", fact, title, lines, url=url, called=called)
 
 
-def notice_of_many(number: int, key: str, called: str = "holdfast") -> Notice:
+def notice_of_many(number: int, key: str, called: str = "holdfast") -> Notification:
     """Of facts that came too fast for each to be told by itself, or even to be remembered."""
     what = "1 more has something to tell" if number == 1 else f"{number} more have something to tell"
     lines = (
@@ -98,10 +98,10 @@ def notice_of_many(number: int, key: str, called: str = "holdfast") -> Notice:
         f"{called} inbox",
         f"{called} list",
     )
-    return Notice(key, "many", what, "\n".join(lines))
+    return Notification(key, "many", what, "\n".join(lines))
 
 
-def _of_request(state: Execution, request: Request, url: str, called: str) -> Notice:
+def _of_request(state: Execution, request: Request, url: str, called: str) -> Notification:
     words = {
         "approval": "asks for an approval",
         "question": "asks a question",
@@ -116,12 +116,12 @@ def _of_request(state: Execution, request: Request, url: str, called: str) -> No
 
 def _notice(
     state: Execution, occasion: str, fact: str, title: str, lines: list[str], *, url: str, called: str
-) -> Notice:
+) -> Notification:
     link = [f"{url.rstrip('/')}/executions/{state.id}"] if url else []
     text = "\n".join([*lines, *link, f"{called} show {state.id}"])
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[:TEXT_CHARS_MAX]}…"
-    return Notice(key_of(state.id, fact), occasion, " ".join(title.split())[:200], text)
+    return Notification(key_of(state.id, fact), occasion, " ".join(title.split())[:200], text)
 
 
 def _name(state: Execution) -> str:

@@ -27,7 +27,7 @@ _LOOKS_SO = "{{ secrets."
 SourceKind = Literal["env", "file", "command"]
 
 
-class Source(msgspec.Struct, frozen=True):
+class SecretSource(msgspec.Struct, frozen=True):
     """Where a value comes from: the name of a variable, the path of a file, or a command and its arguments."""
 
     kind: SourceKind
@@ -37,12 +37,12 @@ class Source(msgspec.Struct, frozen=True):
 # ---- declarations ----------------------------------------------------------------------------------------------
 
 
-def read_sources(table: Mapping[str, Any]) -> dict[str, Source]:
+def read_sources(table: Mapping[str, Any]) -> dict[str, SecretSource]:
     """What `[secrets]` says. Raises InputInvalid that begins with the name in question."""
     return {name: _read_source(name, value) for name, value in table.items()}
 
 
-def _read_source(name: str, value: Any) -> Source:
+def _read_source(name: str, value: Any) -> SecretSource:
     if not NAME.fullmatch(name):
         raise InputInvalid(f"{name}: expected a name of letters, digits and _, so that expressions can use it")
     expected = 'one of {env = "NAME"}, {file = "PATH"} and {command = ["PROGRAM", …]}'
@@ -51,11 +51,11 @@ def _read_source(name: str, value: Any) -> Source:
     [(kind, where)] = cast("dict[str, Any]", value).items()
     match kind, where:
         case (("env" | "file"), str()) if where.strip() and "\0" not in where:
-            return Source(kind, (where,))
+            return SecretSource(kind, (where,))
         case "command", list() if where and all(
             isinstance(part, str) and "\0" not in part for part in cast("list[Any]", where)
         ):
-            return Source(kind, tuple(cast("list[str]", where)))
+            return SecretSource(kind, tuple(cast("list[str]", where)))
         case (("env" | "file" | "command"), _):
             wanted = "a list of a program and its arguments" if kind == "command" else "a text"
             raise InputInvalid(f"{name}.{kind}: expected {wanted}, got {_kind_of(where)}")
@@ -86,19 +86,19 @@ class SecretText:
 
     __slots__ = ("parts",)
 
-    def __init__(self, parts: tuple[str | Reference, ...]) -> None:
+    def __init__(self, parts: tuple[str | SecretReference, ...]) -> None:
         self.parts = parts
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(part.name for part in self.parts if isinstance(part, Reference))
+        return frozenset(part.name for part in self.parts if isinstance(part, SecretReference))
 
     def mark(self) -> str:
         """As it stands in journaled arguments: the references written out, everything else escaped."""
         merged: list[str] = []
         data = ""
         for part in self.parts:
-            if isinstance(part, Reference):
+            if isinstance(part, SecretReference):
                 merged += [escaped(data), str(part)]
                 data = ""
             else:
@@ -124,7 +124,7 @@ class SecretText:
         )
 
 
-class Reference(msgspec.Struct, frozen=True):
+class SecretReference(msgspec.Struct, frozen=True):
     name: str
 
     def __str__(self) -> str:
@@ -132,10 +132,10 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 def secret(name: str) -> SecretText:
-    return SecretText((Reference(name),))
+    return SecretText((SecretReference(name),))
 
 
-def _parts_of(other: object) -> tuple[str | Reference, ...]:
+def _parts_of(other: object) -> tuple[str | SecretReference, ...]:
     if isinstance(other, SecretText):
         return other.parts
     if isinstance(other, str):
@@ -179,7 +179,7 @@ def typed_references(value: Any) -> tuple[Any, set[str]]:
         if not name:
             raise InputInvalid(f"{expression[0]}: there is no plan here, so only ${{{{ secrets.NAME }}}} has a meaning")
         names.add(name)
-        return str(Reference(name))
+        return str(SecretReference(name))
 
     return _mapped(value, lambda text: _EXPRESSION.sub(read, text)), names
 
@@ -208,7 +208,7 @@ def taken_out(value: Any, secrets: Mapping[str, str]) -> Any:
         end, parts = 0, list[str]()
         for mark in [*_MARK.finditer(text), None]:  # a value may be a part of how references are written
             data = text[end : mark.start() if mark else None]
-            parts += [values.sub(lambda found: str(Reference(names[found[0]])), data), mark[0] if mark else ""]
+            parts += [values.sub(lambda found: str(SecretReference(names[found[0]])), data), mark[0] if mark else ""]
             end = mark.end() if mark else 0
         return "".join(parts)
 

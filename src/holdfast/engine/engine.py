@@ -20,12 +20,12 @@ from holdfast.core.commands import Answer, Verb
 from holdfast.core.differences import Difference
 from holdfast.core.errors import JournalError, NotFound, Refused, ResumeMismatch, StoreCorrupted
 from holdfast.core.held import by_person, is_imported
-from holdfast.engine.commands.builders import Order
+from holdfast.engine.commands.builders import CommandRequest
 from holdfast.engine.commands.gateway import CommandGateway, user
 from holdfast.engine.commands.hold import hold, let_go
 from holdfast.engine.drive.claims import look, open_state
 from holdfast.engine.drive.driver import Driver
-from holdfast.engine.drive.scheduler import Keeper, Onlooker, Recovery
+from holdfast.engine.drive.scheduler import DriverObserver, Recovery, Scheduler
 from holdfast.engine.drive.slots import Slot
 from holdfast.engine.limits.health_checks import HealthWatch
 from holdfast.engine.program import Program
@@ -34,7 +34,7 @@ from holdfast.engine.services import Services
 from holdfast.engine.transfer import export as transfer_export
 from holdfast.engine.transfer import repair
 from holdfast.engine.transfer import restore as transfer_restore
-from holdfast.engine.transfer.auto_checkpoint import Owed
+from holdfast.engine.transfer.auto_checkpoint import DeferredCheckpoints
 from holdfast.engine.transfer.compatibility import differences, home_elsewhere, only_of_folder, unaccepted
 from holdfast.engine.transfer.forks import blobs_of, copied_events, forked_from, looked_up_later, suited, task_of
 from holdfast.engine.transfer.restore import Restored, differences_below
@@ -58,12 +58,12 @@ class Engine:
     def __init__(self, services: Services, liveness: Liveness, *, recover: Recovery = "all") -> None:
         self.services = services
         self._liveness = liveness
-        self._keeper = Keeper(services, liveness, recover)
+        self._keeper = Scheduler(services, liveness, recover)
         self._commands = CommandGateway(services, liveness, self._keeper.drivers.get, self._keeper.look)
         self.health = HealthWatch(services, liveness.is_dead)
         self._creating: set[asyncio.Future[Run]] = set()
         self._closing = False
-        self._owed = Owed(self)
+        self._owed = DeferredCheckpoints(self)
         services.on_child = self._child_was_born
         services.owe_checkpoint = self._owed.remember
 
@@ -212,7 +212,7 @@ class Engine:
         """What should be driven by then, is driven by nobody, and could be driven here."""
         return await self._keeper.due(until, limit)
 
-    def tell(self, onlooker: Onlooker) -> None:
+    def tell(self, onlooker: DriverObserver) -> None:
         """Tell somebody, from now on, what this process drives."""
         self._keeper.onlooker = onlooker
 
@@ -237,19 +237,19 @@ class Engine:
 
     # ---- commanding ---------------------------------------------------------------------------------------------
 
-    async def give(self, execution_id: str, order: Order, *, by: str = "", command_id: str = "") -> Answer:
+    async def give(self, execution_id: str, order: CommandRequest, *, by: str = "", command_id: str = "") -> Answer:
         return await self._commands.give(execution_id, order, by=by, command_id=command_id)
 
     async def command(
         self, execution_id: str, verb: Verb, *, by: str = "", command_id: str = "", **arguments: Any
     ) -> Answer:
-        return await self.give(execution_id, Order(verb, arguments), by=by, command_id=command_id)
+        return await self.give(execution_id, CommandRequest(verb, arguments), by=by, command_id=command_id)
 
     def command_many(
         self, execution_ids: Sequence[str], verb: Verb, *, bulk_id: str, by: str = "", **arguments: Any
     ) -> AsyncIterator[tuple[str, Answer]]:
         """The same command for many executions; see `CommandGateway.give_many`."""
-        return self._commands.give_many(execution_ids, Order(verb, arguments), bulk_id=bulk_id, by=by)
+        return self._commands.give_many(execution_ids, CommandRequest(verb, arguments), bulk_id=bulk_id, by=by)
 
     async def resume(
         self, execution_id: str, *, by: str = "", why: str = "", force: bool = False, other_folder: bool = False
@@ -398,7 +398,7 @@ class Engine:
         bite = await deletion.delete(store, heads, self.services.data_folder, rehearse=rehearse)
         return bite.gone, stays | {head.id: await deletion.why_kept(store, head) for head in bite.kept}
 
-    def prune(self, query: Query, *, rehearse: bool = False) -> AsyncGenerator[deletion.Bite]:
+    def prune(self, query: Query, *, rehearse: bool = False) -> AsyncGenerator[deletion.DeletedPage]:
         """Delete all that fit and have ended, in small bites; or only say who would go."""
         return deletion.prune(self.services.store, query, self.services.data_folder, rehearse=rehearse)
 

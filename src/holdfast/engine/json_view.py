@@ -26,7 +26,7 @@ SHOWN_VALUE_BYTES_MAX = 1024 * 1024  # of one large value that is shown whole
 SHOWN_BYTES_MAX = 16 * 1024 * 1024  # of all of them in one answer
 
 
-class Reference(dict[str, object]):
+class BlobReference(dict[str, object]):
     """Stands for a large value: {"holdfast": "blob", "digest": …, "bytes": …}.
 
     A type of its own, so that a value of the user's that looks the same is never taken for one.
@@ -49,15 +49,15 @@ async def resolved(store: Store, wired: dict[str, object]) -> dict[str, object]:
     return wired
 
 
-def _references(wired: dict[str, object]) -> list[tuple[Any, Any, Reference]]:
+def _references(wired: dict[str, object]) -> list[tuple[Any, Any, BlobReference]]:
     """Where large values are missing: what holds each, under which key."""
-    found: list[tuple[Any, Any, Reference]] = []
+    found: list[tuple[Any, Any, BlobReference]] = []
     holders: list[Any] = [wired]
     while holders:
         holder = holders.pop()
         items = holder.items() if hasattr(holder, "items") else enumerate(holder)
         for key, value in cast("Iterable[tuple[Any, Any]]", items):
-            if isinstance(value, Reference):
+            if isinstance(value, BlobReference):
                 found.append((holder, key, value))
             elif isinstance(value, dict | list):
                 holders.append(value)
@@ -126,7 +126,7 @@ def plain(value: Any) -> object:
         if not bytes(value):
             return None
         decoded = msgspec.json.decode(value)
-        return decoded if reference(value) is None else Reference(decoded)
+        return decoded if reference(value) is None else BlobReference(decoded)
     if isinstance(value, msgspec.Struct):
         return dict(_field(name, getattr(value, name)) for name in value.__struct_fields__)
     if isinstance(value, tuple | list):

@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from holdfast.core.errors import HoldfastError, NotFound, ToolError
 from holdfast.core.execution import Execution
-from holdfast.core.notification_text import Notice, facts_of, key_of, notice_of, notice_of_many
+from holdfast.core.notification_text import Notification, facts_of, key_of, notice_of, notice_of_many
 from holdfast.engine.services import Services
 from holdfast.journal.log import read_state
 from holdfast.journal.store import Mark, Query
@@ -53,7 +53,7 @@ class _GivenBack(Exception):
     """The engine closes, and the channel has not taken the message: the next engine may tell it."""
 
 
-class Notices:
+class Notifier:
     """`tell` takes a channel, a title, a text and the execution on whose account it is."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Notices:
             self._seen.clear()  # the store knows them all
         self._seen.add(key)
 
-    def _begin(self, notice: Notice, execution_id: str, fact: str) -> None:
+    def _begin(self, notice: Notification, execution_id: str, fact: str) -> None:
         if len(self._under_way) < PENDING_MAX:
             self._run(self._send(notice, execution_id))
         elif len(self._put_off) < PUT_OFF_MAX:
@@ -166,7 +166,7 @@ class Notices:
         if fact in facts_of(state, state.seq):
             await self._send(notice_of(state, fact, self._url, self._called), execution_id)
 
-    async def _send(self, notice: Notice, execution_id: str) -> None:
+    async def _send(self, notice: Notification, execution_id: str) -> None:
         for channel in self._channels:
             try:
                 if await self._is_marked(notice.key):
@@ -200,7 +200,7 @@ class Notices:
         now = self._services.clock.now_us()
         return (await self._services.writer.write(Mark(key=key, at=now, expires_at=now + KEPT_US))).ok
 
-    async def _deliver(self, channel: str, notice: Notice, execution_id: str) -> None:
+    async def _deliver(self, channel: str, notice: Notification, execution_id: str) -> None:
         for wait_s in (*WAITS_S, None):
             if self._closing.is_set():
                 raise _GivenBack

@@ -26,7 +26,7 @@ class FallbackTool(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any] | None = None  # None: the step's own
 
 
-class Stakes(msgspec.Struct, frozen=True, kw_only=True):
+class FailureImpact(msgspec.Struct, frozen=True, kw_only=True):
     """What a step's failure would mean: whether it can be lived with, and which steps would be skipped for it.
 
     Seen by the garbage collector, unlike other small structs: `affects` refers back to what holds the step.
@@ -50,7 +50,7 @@ class Stakes(msgspec.Struct, frozen=True, kw_only=True):
         return self.affects() if self.affects is not None else ()
 
 
-SERIOUS = Stakes()
+SERIOUS = FailureImpact()
 
 
 class Planned(NamedTuple):
@@ -81,7 +81,7 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
     fallbacks: tuple[FallbackTool, ...] = ()
     kind: ev.StepKind = "tool"
     title: str = ""
-    stakes: Stakes = SERIOUS
+    stakes: FailureImpact = SERIOUS
     strict: bool = False
     secrets: tuple[str, ...] = ()  # that its arguments, or its fallbacks', refer to
 
@@ -120,7 +120,7 @@ class Steps(Protocol):
     def now_us(self) -> int: ...
 
     @property
-    def dice(self) -> Random: ...
+    def rng(self) -> Random: ...
 
     async def admit(self) -> None:
         """Return when the execution may go on: not while it is paused."""
@@ -158,11 +158,13 @@ class Steps(Protocol):
         """Wait until a time. The first call decides: a replay keeps the recorded one."""
         ...
 
-    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
+    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: FailureImpact = SERIOUS) -> Outcome:
         """Wait for an event from outside; one that came early is taken at once. Fails when the time is up."""
         ...
 
-    async def approve(self, path: str, approval: Approval, *, title: str = "", stakes: Stakes = SERIOUS) -> Outcome:
+    async def approve(
+        self, path: str, approval: Approval, *, title: str = "", stakes: FailureImpact = SERIOUS
+    ) -> Outcome:
         """A step that is nothing but a person's yes or no."""
         ...
 
@@ -174,7 +176,7 @@ class Steps(Protocol):
         """Begin a child execution and return its id."""
         ...
 
-    async def wait_child(self, path: str, stakes: Stakes = SERIOUS) -> Child:
+    async def wait_child(self, path: str, stakes: FailureImpact = SERIOUS) -> Child:
         """Wait until the child begun at this path has ended."""
         ...
 

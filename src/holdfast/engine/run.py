@@ -17,7 +17,7 @@ from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.at_rest import is_at_rest
 from holdfast.engine.commands import builders
-from holdfast.engine.commands.builders import Order
+from holdfast.engine.commands.builders import CommandRequest
 from holdfast.engine.feed import Watched, watch
 from holdfast.engine.json_view import resolved, wire_state
 from holdfast.journal.blobs import fetch_value
@@ -125,7 +125,7 @@ class Run:
         """Give a command and wait for its answer; `id` makes giving it twice the same as once."""
         return await self._engine.command(self.id, verb, by=by, command_id=id, **arguments)
 
-    async def give(self, order: Order, *, by: str = "", id: str = "") -> Answer:
+    async def give(self, order: CommandRequest, *, by: str = "", id: str = "") -> Answer:
         """Give an order. What comes with it must fit the tool of the step that asks. Raises Refused, if it was."""
         return self._insist(await self._engine.give(self.id, order, by=by, command_id=id))
 

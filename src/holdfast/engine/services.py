@@ -43,7 +43,7 @@ from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
     from holdfast.engine.feed import Feed
-    from holdfast.engine.notifications import Notices
+    from holdfast.engine.notifications import Notifier
     from holdfast.engine.program import ProgramKind
     from holdfast.engine.retention import Retention
 
@@ -151,7 +151,7 @@ class Services:
     pace: Pace = field(default_factory=Pace)
     retention: Retention | None = None
     clock: Clock = field(default_factory=SystemClock)
-    dice: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=random.Random)
     deadlines: Deadlines = field(default_factory=Deadlines)
     pressure: Pressure = field(default_factory=Pressure)
     _in_hand: list[str] = field(default_factory=list[str])
@@ -159,7 +159,7 @@ class Services:
     _living: dict[str, set[asyncio.Future[Any]]] = field(default_factory=dict[str, set[asyncio.Future[Any]]])
     resources: Resources = DEFAULTS  # what the commands of a step may use, if neither step nor tool says otherwise
     secrets: Vault = field(default_factory=Vault)
-    notices: Notices | None = None  # without any, nobody is told of anything
+    notices: Notifier | None = None  # without any, nobody is told of anything
     version: str = ""
     data_folder: Path | None = None  # where checkpoints are written; without one there are none
     on_child: Callable[[str], None] = lambda _: None
@@ -167,9 +167,9 @@ class Services:
 
     @cached_property
     def guards(self) -> Guards:
-        return Guards(self.limits, self.dice)
+        return Guards(self.limits, self.rng)
 
-    def objection(self, state: Execution, events: Sequence[ev.Event]) -> str:
+    def validation_error(self, state: Execution, events: Sequence[ev.Event]) -> str:
         """What is wrong with what a command brings, as far as programs and tools here can tell; "" if nothing is."""
         for event in events:
             match event:
@@ -287,7 +287,7 @@ class Services:
         """A UUIDv7: sorts by time, and can be told apart from its beginning or its end."""
         milliseconds = self.clock.now_us() // 1000
         value = (milliseconds & 0xFFFFFFFFFFFF) << 80
-        value |= 0x7 << 76 | self.dice.getrandbits(12) << 64
-        value |= 0b10 << 62 | self.dice.getrandbits(62)
+        value |= 0x7 << 76 | self.rng.getrandbits(12) << 64
+        value |= 0b10 << 62 | self.rng.getrandbits(62)
         text = f"{value:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -37,7 +37,7 @@ class Meant(msgspec.Struct, kw_only=True, frozen=True):
     executions: tuple[str, ...]
 
 
-class Outcome(msgspec.Struct, kw_only=True, frozen=True):
+class BulkOutcome(msgspec.Struct, kw_only=True, frozen=True):
     id: str
     outcome: str
 
@@ -58,7 +58,7 @@ class Bulk:
     def note(self, execution_id: str, outcome: str) -> None:
         self._outcomes[execution_id] = outcome
         try:
-            self._file.write(msgspec.json.encode(Outcome(id=execution_id, outcome=outcome)) + b"\n")
+            self._file.write(msgspec.json.encode(BulkOutcome(id=execution_id, outcome=outcome)) + b"\n")
         except OSError as error:
             raise StoreUnavailable(
                 f"how far bulk {self.id} is cannot be written down: {error.strerror}; go on later with --id {self.id}"
@@ -109,7 +109,7 @@ def _outcomes(lines: Sequence[bytes]) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         with suppress(msgspec.DecodeError):
-            told = msgspec.json.decode(line, type=Outcome)
+            told = msgspec.json.decode(line, type=BulkOutcome)
             found[told.id] = told.outcome
     return found
 

@@ -27,7 +27,7 @@ FORGOTTEN_AT_ONCE = 1_000
 FAMILY_MAX = 100_000  # children or forks of one execution that are looked at to say why it stays
 
 
-class Bite(NamedTuple):
+class DeletedPage(NamedTuple):
     """Who is gone, with all that belongs to them, and who was asked for and stays."""
 
     gone: list[str]
@@ -36,7 +36,7 @@ class Bite(NamedTuple):
 
 async def prune(
     store: DeletableStore, query: Query, data_folder: Path | None, *, rehearse: bool = False
-) -> AsyncGenerator[Bite]:
+) -> AsyncGenerator[DeletedPage]:
     """Delete all that fit and have ended, page by page; or, to rehearse, only say who would go.
 
     A child belongs to its parent: it goes with it, and never alone.
@@ -66,7 +66,7 @@ async def prune(
 
 async def delete(
     store: DeletableStore, heads: Sequence[Head], data_folder: Path | None, *, rehearse: bool = False
-) -> Bite:
+) -> DeletedPage:
     """Delete these, with their children and their files, as far as nobody needs them."""
     bite = await _delete(store, heads, rehearse=rehearse)
     if not rehearse:
@@ -74,11 +74,11 @@ async def delete(
     return bite
 
 
-async def _delete(store: DeletableStore, heads: Sequence[Head], *, rehearse: bool) -> Bite:
+async def _delete(store: DeletableStore, heads: Sequence[Head], *, rehearse: bool) -> DeletedPage:
     roots = await _roots(store, heads)
-    gone = await (store.doomed(roots) if rehearse else store.delete(roots))
+    gone = await (store.would_delete(roots) if rehearse else store.delete(roots))
     known = set(gone)
-    return Bite(gone, [head for head in heads if head.id not in known])
+    return DeletedPage(gone, [head for head in heads if head.id not in known])
 
 
 def why_spared(head: Head, is_dead: Callable[[str], bool], *, force: bool) -> str:

@@ -259,12 +259,12 @@ class MemoryStore:
 
     async def delete(self, execution_ids: Sequence[str]) -> list[str]:
         self._version += 1
-        gone = await self.doomed(execution_ids)
+        gone = await self.would_delete(execution_ids)
         for execution_id in gone:
             self._remove(self._heads[execution_id])
         return gone
 
-    async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
+    async def would_delete(self, execution_ids: Sequence[str]) -> list[str]:
         families = [self._family(execution_id) for execution_id in execution_ids]
         over = [family for family in families if not any(self._is_needed(head) for head in family)]
         return list(dict.fromkeys(head.id for family in over for head in reversed(family)))

@@ -365,7 +365,7 @@ class Deletion(Protocol):
         """
         ...
 
-    async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
+    async def would_delete(self, execution_ids: Sequence[str]) -> list[str]:
         """Who would go, were they deleted now."""
         ...
 

@@ -18,7 +18,7 @@ FOLDER = "tools"
 FILE_BYTES_MAX = 4 * 1024 * 1024  # what is larger was not written by us
 
 
-class Notice(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ToolState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One tool, as one engine sees it. `apart` is what its breaker is kept apart by, such as a host."""
 
     tool: str
@@ -31,16 +31,16 @@ class Notice(msgspec.Struct, kw_only=True, omit_defaults=True):
     health_at: int | None = None
 
 
-class Notices(msgspec.Struct, kw_only=True):
+class EngineToolStates(msgspec.Struct, kw_only=True):
     at: int
-    tools: list[Notice]
+    tools: list[ToolState]
 
 
 class Board:
     def __init__(self, data_folder: Path) -> None:
         self._folder = data_folder / FOLDER
 
-    def post(self, driver: str, notices: Notices) -> None:
+    def post(self, driver: str, notices: EngineToolStates) -> None:
         """Whatever keeps it from being written is passed over: it is a convenience."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -63,13 +63,13 @@ class Board:
             if is_dead(driver):
                 self.remove(driver)
 
-    def read(self, is_dead: Callable[[str], bool]) -> list[Notices]:
+    def read(self, is_dead: Callable[[str], bool]) -> list[EngineToolStates]:
         """What the living say; what cannot be read is not there."""
-        found: list[Notices] = []
+        found: list[EngineToolStates] = []
         for driver in self._drivers():
             if not is_dead(driver):
                 with suppress(OSError, msgspec.DecodeError), self._file(driver).open("rb") as file:
-                    found.append(msgspec.json.decode(file.read(FILE_BYTES_MAX), type=Notices))
+                    found.append(msgspec.json.decode(file.read(FILE_BYTES_MAX), type=EngineToolStates))
         return found
 
     def _file(self, driver: str) -> Path:

@@ -252,11 +252,11 @@ class Context:
 
     def random(self) -> float:
         """A number in [0, 1), the same on every replay."""
-        return self._once("random", self._steps.dice.random)
+        return self._once("random", self._steps.rng.random)
 
     def uuid(self) -> str:
         """A random UUID, the same on every replay."""
-        return self._once("uuid", lambda: str(uuid.UUID(int=self._steps.dice.getrandbits(128), version=4)))
+        return self._once("uuid", lambda: str(uuid.UUID(int=self._steps.rng.getrandbits(128), version=4)))
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
         path = self._path(name, None)
@@ -333,7 +333,7 @@ class _Code:
     """Plain code in the shape of a tool."""
 
     retry = approval = cache_s = timeout_s = idle_timeout_s = cost_micros = breaker = resources = None
-    apart = can_run_apart = is_theirs = False  # it is where its function is; the guide says so, not every step
+    isolated = can_isolate = is_theirs = False  # it is where its function is; the guide says so, not every step
     in_doubt = "ask"
     version = "1"
     can_verify = can_reduce = can_refresh = False

@@ -105,7 +105,7 @@ def _beyond_reach(step: PlanStep, plan: Plan, tool: Tool[..., Any]) -> Iterator[
     keep limits of their own."""
     own = step.policy.resources
     said = [one for one in (own, plan.resources, plan.resources_total) if one is not None]
-    is_held = tool.resources is not None or tool.apart or tool.can_run_apart
+    is_held = tool.resources is not None or tool.isolated or tool.can_isolate
     if said and not is_held and (own is not None or tool.is_theirs):
         yield "resources" if own is not None else "tool", f"{tool.name} {beyond_reach(said)}"
 

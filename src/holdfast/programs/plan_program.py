@@ -19,7 +19,7 @@ from holdfast.core.failure import Failure
 from holdfast.core.plan.model import Plan, PlanStep
 from holdfast.core.skips import TOO_LATE
 from holdfast.engine.program import Steps
-from holdfast.programs.plan_runner import Level, MakeChild, Values, Walker, failure_seen, planned
+from holdfast.programs.plan_runner import MakeChild, RunningLevel, Values, Walker, failure_seen, planned
 from holdfast.tools.json_values import encode
 from holdfast.tools.registry import Registry
 
@@ -44,21 +44,21 @@ class PlanProgram:
     async def run(self, steps: Steps) -> bytes:
         walker = Walker(steps, self._registry, self._make_child(steps.state))
         values: Values = ChainMap({}, {"inputs": self._inputs})
-        main = Level(walker, "", self._plan.steps, values)
+        main = RunningLevel(walker, "", self._plan.steps, values)
         if steps.state.stopping:
             self._take_extensions(steps, main)
             await main.recall()
             values["failure"] = None
-            await Level(walker, "", self._plan.finally_, values).run()
+            await RunningLevel(walker, "", self._plan.finally_, values).run()
             await steps.admit()
             return b"null"
         failure = await self._main(steps, main)
         if failure is not None:
             values["failure"] = {"step": failure[0], **failure_seen(failure[1])}
-            await Level(walker, "", self._plan.on_failure, values).run()
+            await RunningLevel(walker, "", self._plan.on_failure, values).run()
         else:
             values["failure"] = None
-        last = await Level(walker, "", self._plan.finally_, values).run()
+        last = await RunningLevel(walker, "", self._plan.finally_, values).run()
         await steps.admit()  # from here to the end nothing waits, so nothing can be added unseen
         self._skip_late(steps, main)
         failure = failure or last
@@ -66,7 +66,7 @@ class PlanProgram:
             raise StepFailed(*failure)
         return self._output(main, values)
 
-    async def _main(self, steps: Steps, level: Level) -> tuple[str, Failure] | None:
+    async def _main(self, steps: Steps, level: RunningLevel) -> tuple[str, Failure] | None:
         """The plan's own steps, and those that are added while it runs."""
         self._take_extensions(steps, level)
 
@@ -86,13 +86,13 @@ class PlanProgram:
         finally:
             listening.cancel()
 
-    def _take_extensions(self, steps: Steps, level: Level) -> bool:
+    def _take_extensions(self, steps: Steps, level: RunningLevel) -> bool:
         new = steps.state.extensions[level.extensions :]
         for raw in new:
             level.add(self._extend(level.plan_now(self._plan), raw))
         return bool(new)
 
-    def _skip_late(self, steps: Steps, main: Level) -> None:
+    def _skip_late(self, steps: Steps, main: RunningLevel) -> None:
         """Extensions that came when only the ending steps were left are not forgotten silently."""
         known = {step.id for step in main.plan_now(self._plan).steps}
         self._take_extensions(steps, main)
@@ -100,7 +100,7 @@ class PlanProgram:
             if step.id not in known:
                 steps.skip(step.id, TOO_LATE, planned(step))
 
-    def _output(self, main: Level, values: Values) -> bytes:
+    def _output(self, main: RunningLevel, values: Values) -> bytes:
         if self._plan.output is not None:
             return encode(self._plan.output.render(values), "the plan's output")
         return main.last_output()

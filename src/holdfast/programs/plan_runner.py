@@ -28,7 +28,7 @@ from holdfast.core.plan.model import ForEach, Plan, PlanStep, PlanStepKind
 from holdfast.core.plan.schedule import Schedule
 from holdfast.core.policy import FOR_EACH_ITEMS_MAX, Approval
 from holdfast.core.secret_refs import marked
-from holdfast.engine.program import ChildTask, FallbackTool, Mistake, Outcome, Planned, Stakes, StepCall, Steps
+from holdfast.engine.program import ChildTask, FailureImpact, FallbackTool, Mistake, Outcome, Planned, StepCall, Steps
 from holdfast.engine.step.perform import input_digest
 from holdfast.tools.json_values import encode
 from holdfast.tools.options import Options
@@ -50,7 +50,7 @@ class Walker:
 
     # ---- one step -----------------------------------------------------------------------------------------------
 
-    async def take(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
+    async def take(self, step: PlanStep, path: str, values: Values, stakes: FailureImpact) -> Outcome:
         """A step with its condition and its items, from asking to outcome."""
         while True:
             try:
@@ -60,7 +60,7 @@ class Walker:
                 if outcome is not None:
                     return outcome
 
-    async def take_item(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
+    async def take_item(self, step: PlanStep, path: str, values: Values, stakes: FailureImpact) -> Outcome:
         while True:
             try:
                 return await self.do(step, path, values, stakes)
@@ -69,7 +69,7 @@ class Walker:
                 if outcome is not None:
                     return outcome
 
-    async def _take(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
+    async def _take(self, step: PlanStep, path: str, values: Values, stakes: FailureImpact) -> Outcome:
         recorded = self.steps.state.steps.get(path)
         is_open = recorded is None or recorded.kept or _waits_to_begin(recorded)
         if is_open and step.when is not None and not step.when.holds(values):
@@ -83,7 +83,13 @@ class Walker:
         return await self.do(step, path, values, stakes)
 
     async def _corrected(
-        self, step: PlanStep, path: str, values: Values, stakes: Stakes, error: ToolError | UsageError, is_item: bool
+        self,
+        step: PlanStep,
+        path: str,
+        values: Values,
+        stakes: FailureImpact,
+        error: ToolError | UsageError,
+        is_item: bool,
     ) -> Outcome | None:
         """A mistake waits for a person, unless its step can be lived without; None: work it out once more."""
         if not step.critical or step.on_error == "fail":
@@ -120,12 +126,12 @@ class Walker:
         step = self.steps.state.steps[path]
         return Outcome(status="skipped", reason=step.reason, skip_code=step.skip_code)
 
-    def _failed(self, step: PlanStep, path: str, failure: Failure, stakes: Stakes) -> Outcome:
+    def _failed(self, step: PlanStep, path: str, failure: Failure, stakes: FailureImpact) -> Outcome:
         failure = stakes.described(failure)
         self.steps.fail(path, failure, critical=step.critical)
         return Outcome(status="failed", failure=failure)
 
-    async def do(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
+    async def do(self, step: PlanStep, path: str, values: Values, stakes: FailureImpact) -> Outcome:
         match step.kind:
             case "tool":
                 return await self._tool(step, path, values, stakes)
@@ -140,7 +146,7 @@ class Walker:
             case "child":
                 return await self._child(step, path, values, stakes)
 
-    async def _tool(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
+    async def _tool(self, step: PlanStep, path: str, values: Values, stakes: FailureImpact) -> Outcome:
         try:
             self.registry.get(step.tool)
         except NotFound as error:
@@ -153,7 +159,7 @@ class Walker:
         return await self.steps.perform(self.call_of(step, path, values, stakes))
 
     def call_of(
-        self, step: PlanStep, path: str, values: Values, stakes: Stakes, given: Mapping[str, Any] | None = None
+        self, step: PlanStep, path: str, values: Values, stakes: FailureImpact, given: Mapping[str, Any] | None = None
     ) -> StepCall:
         """`given`: the arguments, in the place of what the plan says."""
         tool, policy = self.registry.get(step.tool), step.policy
@@ -188,11 +194,11 @@ class Walker:
         """A fallback that is not there keeps its place in the list, since the journal counts by place."""
         return self.registry.get(name) if name in self.registry.names() else _Gap(name)
 
-    async def _milestone(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
+    async def _milestone(self, step: PlanStep, path: str, values: Values, stakes: FailureImpact) -> Outcome:
         await self.steps.settle_container(path, "plan")
         self.steps.open(path, "plan", total=len(step.steps), title=_title(step, values))
         inner = values.new_child()
-        level = Level(self, f"{path}/", step.steps, inner, is_optional=stakes.may_fail)
+        level = RunningLevel(self, f"{path}/", step.steps, inner, is_optional=stakes.may_fail)
         found = await level.run()
         if found is not None:
             inside = found[1]
@@ -203,7 +209,7 @@ class Walker:
         self.steps.close(path, output)
         return Outcome(status="completed", output=output)
 
-    async def _wait(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
+    async def _wait(self, step: PlanStep, path: str, values: Values, stakes: FailureImpact) -> Outcome:
         wait = step.wait
         assert wait is not None
         now = self.steps.now_us()
@@ -218,7 +224,7 @@ class Walker:
         duration = parse_duration(wait.duration.render(values))
         return await self.steps.sleep(path, now + int(duration * 1e6), digest=input_digest("for", encode(duration)))
 
-    async def _child(self, step: PlanStep, path: str, values: Values, stakes: Stakes) -> Outcome:
+    async def _child(self, step: PlanStep, path: str, values: Values, stakes: FailureImpact) -> Outcome:
         recorded = self.steps.state.steps.get(path)
         if recorded is None or recorded.kept or recorded.status not in ("completed", "failed"):
             inputs = cast("dict[str, Any]", step.arguments.render(values))
@@ -233,7 +239,9 @@ class Walker:
 
     # ---- many items ---------------------------------------------------------------------------------------------
 
-    async def _for_each(self, step: PlanStep, each: ForEach, path: str, values: Values, stakes: Stakes) -> Outcome:
+    async def _for_each(
+        self, step: PlanStep, each: ForEach, path: str, values: Values, stakes: FailureImpact
+    ) -> Outcome:
         await self.steps.settle_container(path, "for_each")
         recorded = self.steps.state.steps.get(path)
         if recorded is not None and recorded.status in ("completed", "failed"):
@@ -316,7 +324,7 @@ class ArgumentsUnknown(StepProblem):
 class _Items:
     """The items of one for_each, a bounded number at a time."""
 
-    def __init__(self, walker: Walker, step: PlanStep, path: str, values: Values, stakes: Stakes) -> None:
+    def __init__(self, walker: Walker, step: PlanStep, path: str, values: Values, stakes: FailureImpact) -> None:
         self._walker = walker
         self._step = step
         self._path = path
@@ -385,7 +393,7 @@ class _Items:
             self._failure = msgspec.structs.replace(outcome.failure, message=message)
 
 
-class Level:
+class RunningLevel:
     """One list of steps and how far it is."""
 
     def __init__(
@@ -455,7 +463,7 @@ class Level:
         async def take() -> None:
             path = self._prefix + step.id
             try:
-                stakes = Stakes(
+                stakes = FailureImpact(
                     critical=step.critical,
                     affects=lambda: self._affected_by(step),
                     is_within_optional=self._is_optional,

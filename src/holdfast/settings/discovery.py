@@ -21,7 +21,7 @@ CONFIG_FILE = "holdfast.toml"
 LINK_BYTES_MAX = 4096  # of a `.git` file and of `commondir`: each holds one path
 
 
-class Place(NamedTuple):
+class DataLocation(NamedTuple):
     """`how` says in words how the data folder was found."""
 
     root: Path
@@ -67,21 +67,23 @@ def _bytes_of(path: Path) -> bytes:
 # ---- the data folder -------------------------------------------------------------------------------------------
 
 
-def find_place(start: Path, config_file: Path | None, environ: Mapping[str, str], *, worktrees_share: bool) -> Place:
+def find_place(
+    start: Path, config_file: Path | None, environ: Mapping[str, str], *, worktrees_share: bool
+) -> DataLocation:
     """The project's folder and where its data lies, which need not exist yet."""
     worktree = _linked_worktree(start) if worktrees_share else None
     for folder in [config_file.parent] if config_file else _upwards(start, environ.get("HOME")):
         if _is_ours(folder / DATA_FOLDER, folder == start):
             how = "default" if config_file or folder == start else "default, found upwards"
-            return Place(folder, folder / DATA_FOLDER, how)
+            return DataLocation(folder, folder / DATA_FOLDER, how)
         twin = worktree.twin_of(folder) if worktree else None
         if twin is not None and (config_file or (twin / DATA_FOLDER).is_dir()):
-            return Place(folder, twin / DATA_FOLDER, "default, of the main git worktree")
+            return DataLocation(folder, twin / DATA_FOLDER, "default, of the main git worktree")
     root = config_file.parent if config_file else start
     twin = worktree.twin_of(root) if worktree else None
     if twin is not None:
-        return Place(root, twin / DATA_FOLDER, "default, of the main git worktree")
-    return Place(root, root / DATA_FOLDER, "default")
+        return DataLocation(root, twin / DATA_FOLDER, "default, of the main git worktree")
+    return DataLocation(root, root / DATA_FOLDER, "default")
 
 
 def _upwards(start: Path, home: str | None) -> Iterator[Path]:

@@ -24,11 +24,11 @@ class AssembledEngine(Engine):
         liveness: Liveness,
         registry: Registry,
         clock: Clock,
-        dice: Random,
+        rng: Random,
         limits: Limits,
         pace: Pace,
     ) -> None:
         settings = Settings(root=Path("."), store=MEMORY)
         preparer = Preparer(registry, settings.root, VERSION, clock.now_us)
         journal = Journal(store, liveness)
-        self.assemble(settings, journal, registry, preparer, clock=clock, dice=dice, limits=limits, pace=pace)
+        self.assemble(settings, journal, registry, preparer, clock=clock, rng=rng, limits=limits, pace=pace)

@@ -13,7 +13,7 @@ from holdfast.tools.notify import tool as notify_tool
 from holdfast.tools.search import tool as search_tool
 from holdfast.tools.shell import tool as shell_tool
 from holdfast.tools.tool import Tool
-from holdfast.tools.toolset import HERE, Adapter, Place, make_adapters
+from holdfast.tools.toolset import HERE, Adapter, ToolsetFolders, make_adapters
 
 FAMILIES: dict[str, type[Adapter]] = {
     "browser": browser_tool.Browser,
@@ -28,7 +28,7 @@ FAMILIES: dict[str, type[Adapter]] = {
 }
 
 
-def builtin_adapters(tables: Mapping[str, Any], place: Place = HERE, file: str = "") -> list[Adapter]:
+def builtin_adapters(tables: Mapping[str, Any], place: ToolsetFolders = HERE, file: str = "") -> list[Adapter]:
     """The families of tools that come with Holdfast, set up as the settings say."""
     made = make_adapters(FAMILIES, tables, place, file)
     owner = next(adapter for adapter in made if isinstance(adapter, files.Files))

@@ -21,7 +21,7 @@ from holdfast.core.execution import origin_of
 from holdfast.core.policy import NOTE_BYTES_MAX, Effect
 from holdfast.core.resources import DEFAULTS, Usage
 from holdfast.tools import json_values
-from holdfast.tools.processes.shared_limits import Together
+from holdfast.tools.processes.shared_limits import SharedLimits
 from holdfast.tools.runtime.attempt_log import Logbook
 from holdfast.tools.runtime.cancellation import NeverBegan
 from holdfast.tools.runtime.fair_queue import Gate, Turn, Turns
@@ -75,9 +75,32 @@ class Call:
     """One attempt of one step. `key` is the same for every attempt: hand it on as an idempotency key."""
 
     __slots__ = (
-        "_host", "_in_line", "_loop", "apart", "attempt", "book", "door", "execution_id", "folder", "gate",
-        "interpreters", "key", "kill_grace_s", "may_be_cached", "notes", "path", "resources", "secrets", "signs",
-        "spent_micros", "started_as", "task", "together", "turn", "used", "warning",
+        "_host",
+        "_in_line",
+        "_loop",
+        "attempt",
+        "book",
+        "door",
+        "execution_id",
+        "folder",
+        "gate",
+        "interpreters",
+        "isolated",
+        "key",
+        "kill_grace_s",
+        "may_be_cached",
+        "notes",
+        "path",
+        "resources",
+        "secrets",
+        "signs",
+        "spent_micros",
+        "started_as",
+        "task",
+        "together",
+        "turn",
+        "used",
+        "warning",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 — one made per step: each keyword would cost
@@ -101,9 +124,9 @@ class Call:
         self.started_as: Effect | None = None  # that its tool had when the attempt began; None: its step says another
         self.spent_micros: int | None = None  # what it has said so far; None: nothing
         self.book: Logbook | None = None  # made with its first words
-        self.apart = False  # whether the tool is called in a process of its own
+        self.isolated = False  # whether the tool is called in a process of its own
         self.resources = DEFAULTS  # what that process, or else the commands that the tool starts, may use
-        self.together: Together | None = None  # what they may use along with all others of the execution
+        self.together: SharedLimits | None = None  # what they may use along with all others of the execution
         self.used: Usage | None = None  # what they used so far, as far as it was measured
         self.warning = ""  # what is wrong with the value it returned, which counts all the same
         self.turn: Turn | None = None  # that was taken for it before it began

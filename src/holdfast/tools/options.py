@@ -39,7 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     cost_micros: int | None = None  # of one call, at most; None: it costs nothing
     resources: Resources | None = None  # of its process, or only of the commands that it starts
-    apart: bool | None = None  # in a process of its own; None: if it, its step or its task says resources
+    isolated: bool | None = None  # in a process of its own; None: if it, its step or its task says resources
     idle_timeout_s: float | None = None
     concurrency: int | None = None  # calls at once in one process
     rate: Rate | None = None

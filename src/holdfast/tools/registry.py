@@ -160,7 +160,7 @@ class Registry:
             raise SettingsInvalid(
                 f'tool {tool.name} at {tool.place}: in_doubt="verify" needs a check; declare one with @….verify'
             )
-        if tool.apart and not tool.can_run_apart:
+        if tool.isolated and not tool.can_isolate:
             raise SettingsInvalid(misplaced(tool))
         _ = tool.signature  # annotations that cannot be read are reported now, not when the first step runs
         self._tools[tool.name] = tool

@@ -12,7 +12,7 @@ from holdfast.tools.tool import Tool, tool
 from holdfast.tools.toolset import Adapter
 
 
-@tool(name="time.sleep", effect="read", breaker=False, apart=False)
+@tool(name="time.sleep", effect="read", breaker=False, isolated=False)
 async def sleep(seconds: float) -> None:
     """Do nothing for some seconds."""
     if not math.isfinite(seconds) or seconds < 0:

@@ -65,8 +65,8 @@ class Tool(Hooked, Generic[P, R]):
         self.place = place_of(function)
         # Where another process finds it. Whether it does run there, the tool says or, if None, its step or task.
         self.home = home_of(function if made_of is None else made_of)
-        self.apart = options.apart if options.apart is not None or options.resources is None else True
-        if self.apart and self.home is None:
+        self.isolated = options.isolated if options.isolated is not None or options.resources is None else True
+        if self.isolated and self.home is None:
             raise UsageError(homeless(self, function if made_of is None else made_of))
         self._hints = resolve_hints(function)
         if self._hints is not None:
@@ -119,7 +119,7 @@ class Tool(Hooked, Generic[P, R]):
         except Exception as error:
             raise InvalidCall(f"{self.name}: {error}") from error
 
-    def meant(self, arguments: bytes) -> bytes:
+    def coerce_lenient(self, arguments: bytes) -> bytes:
         """The arguments with what lenient parameters make of them: that is what is shown, journaled and called."""
         if not self.signature.lenient:
             return arguments
@@ -201,9 +201,9 @@ class Tool(Hooked, Generic[P, R]):
         return not str(self.function.__module__).startswith("holdfast.")
 
     @property
-    def can_run_apart(self) -> bool:
+    def can_isolate(self) -> bool:
         """Whether a process of its own would find this very tool, or its function."""
-        found = self.home.thing() if self.home is not None and self.apart is not False else None
+        found = self.home.thing() if self.home is not None and self.isolated is not False else None
         return found is not None and (found is self or found is self.function)
 
     def placed(self, arguments: dict[str, Any], call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -258,7 +258,7 @@ def tool(
     cache: float | str | None = None,
     cost: float | None = None,
     resources: Resources | Mapping[str, Any] | None = None,
-    apart: bool | None = None,
+    isolated: bool | None = None,
     idle_timeout: float | str | None = None,
     concurrency: int | None = None,
     rate: str | None = None,

@@ -22,7 +22,7 @@ from holdfast.tools.tool import Tool
 MEMORY = "memory:"
 
 
-class Place(NamedTuple):
+class ToolsetFolders(NamedTuple):
     """Where relative paths begin, and where a family may keep what must outlive the process.
 
     `store` is the journal's file or address. With one in memory nothing outlives the process, so nothing is kept.
@@ -38,7 +38,7 @@ class Place(NamedTuple):
     secrets: Vault = Vault()  # those that a table of the settings may refer to
 
 
-HERE = Place()
+HERE = ToolsetFolders()
 
 
 class HealthCheck(NamedTuple):
@@ -58,7 +58,7 @@ class Adapter:
     Config: ClassVar[type[msgspec.Struct]] = NoConfig
     names_are_foreign: ClassVar[bool] = False  # others name its tools: a name that is taken stays whose it is
 
-    def __init__(self, config: Any, place: Place) -> None:
+    def __init__(self, config: Any, place: ToolsetFolders) -> None:
         self.config = config
         self.place = place
 
@@ -110,7 +110,7 @@ class Adapter:
 
 
 def make_adapters(
-    families: Mapping[str, type[Adapter]], tables: Mapping[str, Any], place: Place, file: str = ""
+    families: Mapping[str, type[Adapter]], tables: Mapping[str, Any], place: ToolsetFolders, file: str = ""
 ) -> list[Adapter]:
     """Every family, set up by its table; a mistake is named with its place in the settings."""
     where = f"{file}: " if file else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.workshop import Workshop
-from holdfast.cli.commands.demo import Seen, _repeated  # pyright: ignore[reportPrivateUsage]
+from holdfast.cli.commands.demo import KilledState, _repeated  # pyright: ignore[reportPrivateUsage]
 
 
 def test_the_demo_kills_resumes_and_repeats_nothing(shop: Workshop) -> None:
@@ -44,4 +44,4 @@ def test_the_demo_moves_to_a_temporary_folder_when_it_must(
 @pytest.mark.parametrize(("pid", "repeated"), [(2, {"a"}), (1, set[str]())])
 def test_a_repeated_step_would_be_noticed(tmp_path: Path, pid: int, repeated: set[str]) -> None:
     (tmp_path / "what-ran.txt").write_text(f"a 1 1\nb 1 1\na 2 {pid}\nb 2 2\n")
-    assert _repeated(tmp_path, Seen("id", frozenset({"a"}), 9), 2) == repeated
+    assert _repeated(tmp_path, KilledState("id", frozenset({"a"}), 9), 2) == repeated

@@ -13,12 +13,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 TOOLS = """
 import os, pathlib, sys, time, holdfast
 
-@holdfast.tool(effect="read", apart=True)
+@holdfast.tool(effect="read", isolated=True)
 def waits() -> None:
     pathlib.Path("pid").write_text(str(os.getpid()))
     time.sleep(600)
 
-@holdfast.tool(effect="read", apart=True)
+@holdfast.tool(effect="read", isolated=True)
 def where() -> str:
     print("printed there")
     return os.path.basename(sys.argv[0])
@@ -63,7 +63,7 @@ os.environ.setdefault("ENGINE", str(os.getpid()))
 if os.environ["ENGINE"] != str(os.getpid()):
     time.sleep(2.1)
 
-@holdfast.tool(effect="read", apart=True, timeout="2s")
+@holdfast.tool(effect="read", isolated=True, timeout="2s")
 def loads_slowly() -> int:
     return 1
 
@@ -71,7 +71,7 @@ def loads_slowly() -> int:
 def blocks() -> None:
     time.sleep(600)
 
-@holdfast.tool(effect="read", idle_timeout="100ms", apart=True)
+@holdfast.tool(effect="read", idle_timeout="100ms", isolated=True)
 def silent() -> None:
     time.sleep(600)
 """

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from cli.workshop import Workshop, wait_until
-from holdfast.cli.commands.logs import Said, _Live
+from holdfast.cli.commands.logs import LogRecord, _Live
 from holdfast.core import events as ev
-from holdfast.tools.runtime.attempt_log import Line
+from holdfast.tools.runtime.attempt_log import LogLine
 
 TALK = """
 import logging
@@ -141,7 +141,7 @@ def test_of_a_flood_the_beginning_and_the_end_are_kept(shop: Workshop) -> None:
 def test_a_line_is_shown_once_in_whichever_order_it_comes_by() -> None:
     key = {"path": "a", "attempt": 1}
     stored = ev.StepLogged(at=9, log=ev.Blob(digest="", bytes=0), **key)
-    lines = [Said("a", 1, Line(at, "stdout", str(at))) for at in (1, 2, 3, 4)]
+    lines = [LogRecord("a", 1, LogLine(at, "stdout", str(at))) for at in (1, 2, 3, 4)]
 
     def frame(at: int) -> ev.TaskMessage:
         return ev.TaskMessage(at=at, after=1, role="stdout", content=f"{at}\n", **key)
@@ -153,4 +153,4 @@ def test_a_line_is_shown_once_in_whichever_order_it_comes_by() -> None:
     said = ev.TaskMessage(at=5, after=1, role="assistant", content="half", streaming=True, **key)
     assert live.lines_of(said) == []
     rest = ev.TaskMessage(at=6, after=1, role="assistant", content=" and half\n", streaming=True, **key)
-    assert live.lines_of(rest) == [Said("a", 1, Line(6, "say", "half and half"))]
+    assert live.lines_of(rest) == [LogRecord("a", 1, LogLine(6, "say", "half and half"))]

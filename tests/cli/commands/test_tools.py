@@ -52,7 +52,7 @@ def test_limits_that_do_not_hold_for_a_tools_own_code_are_told(tooled: Workshop)
     said = "talk: memory, cpu: held to are only commands that it starts, not its own code in the engine's process"
     assert said not in tooled.run("tools").out
     text = (tooled.folder / "tools.py").read_text()
-    limited = text.replace('name="talk",', 'name="talk", resources={"memory": "64MB", "cpu": "1s"}, apart=False,')
+    limited = text.replace('name="talk",', 'name="talk", resources={"memory": "64MB", "cpu": "1s"}, isolated=False,')
     tooled.write("tools.py", limited)
     assert said in tooled.run("tools").out.splitlines()
     assert tool(tooled, "talk")["warnings"] == [said]

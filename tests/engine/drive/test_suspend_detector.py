@@ -18,7 +18,7 @@ from engine.kit import HURRY, Gate, Script, engine_at, events, names, plan, quie
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine.drive.claims import take
-from holdfast.engine.drive.suspend_detector import Standing
+from holdfast.engine.drive.suspend_detector import SuspendDetector
 from holdfast.engine.services import Services
 from holdfast.journal.store import Claim, Entry, Write, Written
 
@@ -244,7 +244,7 @@ async def test_a_takeover_is_told_though_it_began_to_run_after_somebody_looked(t
 @pytest.mark.parametrize("hours", [1, 0, -1])
 def test_a_sleep_is_noticed_though_the_wall_clock_was_set_meanwhile(hours: int) -> None:
     clock = SimpleNamespace(now_us=lambda: 10**15)
-    standing = Standing(cast("Services", SimpleNamespace(clock=clock)), 5.0)
+    standing = SuspendDetector(cast("Services", SimpleNamespace(clock=clock)), 5.0)
     assert not standing.stood_still(5.1)
     clock.now_us = lambda: 10**15 + hours * 3_600_000_000
     assert standing.stood_still(7.0)

@@ -9,9 +9,9 @@ from typing import Any
 
 import holdfast
 from engine.kit import engine_at, plan, result, seen, step, until
-from holdfast.journal.tool_status import Board, Notices
+from holdfast.journal.tool_status import Board, EngineToolStates
 from holdfast.tools.tool import Tool
-from holdfast.tools.toolset import Adapter, NoConfig, Place
+from holdfast.tools.toolset import Adapter, NoConfig, ToolsetFolders
 
 OFTEN = holdfast.Limits(health_every_s=0.01, breaker_rest_s=60)
 
@@ -63,7 +63,7 @@ async def test_a_family_is_asked_once_for_all_its_tools() -> None:
             raise holdfast.Misconfigured("no key was given")
 
     engine = holdfast.Engine("memory:", limits=OFTEN)
-    engine.services.registry.add_adapter(Far(NoConfig(), Place()))
+    engine.services.registry.add_adapter(Far(NoConfig(), ToolsetFolders()))
     async with engine:
         await until(lambda: "far.two" in engine.health.seen)
         assert {name: seen_.why for name, seen_ in engine.health.seen.items() if name.startswith("far.")} == {
@@ -88,7 +88,7 @@ async def test_what_an_engine_knows_of_its_tools_is_on_the_board_until_it_closes
     patient = Patient()
     board = Board(tmp_path / ".holdfast")
 
-    def read() -> list[Notices]:
+    def read() -> list[EngineToolStates]:
         return board.read(lambda driver: False)
 
     async with engine_at(tmp_path, patient.tool, limits=OFTEN):
@@ -104,8 +104,8 @@ async def test_what_an_engine_knows_of_its_tools_is_on_the_board_until_it_closes
 
 def test_what_the_dead_or_strangers_left_on_the_board_is_not_believed(tmp_path: Path) -> None:
     board = Board(tmp_path)
-    board.post("dead", Notices(at=1, tools=[]))
-    board.post("living", Notices(at=2, tools=[]))
+    board.post("dead", EngineToolStates(at=1, tools=[]))
+    board.post("living", EngineToolStates(at=2, tools=[]))
     (tmp_path / "tools" / "odd.json").write_text("{not json")
     assert [notices.at for notices in board.read(lambda driver: driver == "dead")] == [2]
     board.tidy(lambda driver: driver == "dead")

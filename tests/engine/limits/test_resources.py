@@ -107,7 +107,7 @@ async def test_a_step_wins_over_the_plan_the_plan_over_the_tool_and_the_tool_ove
     (tmp_path / "holdfast.toml").write_text('[resources]\nmemory = "1GB"\ncpu = "5m"\nprocesses = 99\n')
     found: dict[str, Resources] = {}
 
-    @holdfast.tool(effect="read", resources={"memory": "2GB", "cpu": "2m"}, apart=False)
+    @holdfast.tool(effect="read", resources={"memory": "2GB", "cpu": "2m"}, isolated=False)
     async def modest(call: holdfast.Call) -> None:
         found[call.path] = call.resources
 
@@ -119,7 +119,7 @@ async def test_a_step_wins_over_the_plan_the_plan_over_the_tool_and_the_tool_ove
 
 
 async def test_what_a_tool_starts_by_itself_is_held_to_the_same(tmp_path: Path) -> None:
-    @holdfast.tool(effect="read", resources={"open_files": 33}, apart=False)
+    @holdfast.tool(effect="read", resources={"open_files": 33}, isolated=False)
     async def count() -> str:
         process = await spawn(["sh", "-c", "ulimit -n"], cwd="/", env=dict(os.environ))
         try:
@@ -272,7 +272,7 @@ async def test_what_a_cut_off_attempt_used_is_recorded_and_counts_after_a_restar
 
 
 async def test_what_a_failed_attempt_used_counts_while_a_person_is_asked(tmp_path: Path) -> None:
-    @holdfast.tool(effect="read", resources={}, apart=False)
+    @holdfast.tool(effect="read", resources={}, isolated=False)
     async def odd() -> None:
         process = await spawn(["sh", "-c", "sleep 0.1"], cwd="/", env=dict(os.environ))
         await process.wait()

@@ -61,12 +61,12 @@ def plain(what: str, folder: str) -> int:
     return os.getpid()
 
 
-@holdfast.tool(effect="read", apart=True)
+@holdfast.tool(effect="read", isolated=True)
 def typed(day: datetime.date, count: int = 1) -> Answer:
     return Answer(day + datetime.timedelta(days=1), count)
 
 
-@holdfast.tool(effect="idempotent", apart=True)
+@holdfast.tool(effect="idempotent", isolated=True)
 async def talking(token: str, call: holdfast.Call) -> list[Any]:
     await call.note({"seen": call.attempt})
     holdfast.current_call().say("said")
@@ -77,7 +77,7 @@ async def talking(token: str, call: holdfast.Call) -> list[Any]:
     return [call.path, call.attempt, token in command]
 
 
-@holdfast.tool(effect="read", apart=True)
+@holdfast.tool(effect="read", isolated=True)
 def failing(how: str) -> None:
     match how:
         case "busy":
@@ -98,19 +98,19 @@ def failing(how: str) -> None:
             os._exit(3)
 
 
-@holdfast.tool(effect="once", apart=True)
+@holdfast.tool(effect="once", isolated=True)
 def dying() -> None:
     os._exit(3)
 
 
-@holdfast.tool(effect="once", apart=True)
+@holdfast.tool(effect="once", isolated=True)
 async def sharing_work(numbers: list[int], call: holdfast.Call) -> int:
     call.progress(float("nan"))
     with multiprocessing.get_context("fork").Pool(2) as workers:
         return sum(workers.map(abs, numbers))  # at the end of the block they are ended with SIGTERM
 
 
-@holdfast.tool(effect="read", apart=True)
+@holdfast.tool(effect="read", isolated=True)
 def waiting(folder: str) -> None:
     Path(folder, "pid").write_text(str(os.getpid()))
     time.sleep(60)
@@ -123,7 +123,7 @@ def paying_hog(folder: str) -> int:
     return len([b"%d" % number * 10**6 for number in range(800)])
 
 
-@holdfast.tool(effect="idempotent", apart=True)
+@holdfast.tool(effect="idempotent", isolated=True)
 def noting(call: holdfast.Call) -> Any:
     if call.notes is None:
         call.note({"page": 3})
@@ -138,12 +138,12 @@ def loud() -> None:
         print("x" * 1000)
 
 
-@holdfast.tool(effect="read", apart=True, timeout="1s")
+@holdfast.tool(effect="read", isolated=True, timeout="1s")
 def slow(folder: str) -> None:
     waiting.function(folder)
 
 
-@holdfast.tool(effect="read", apart=True)
+@holdfast.tool(effect="read", isolated=True)
 class Counter:
     """Made anew in each process."""
 
@@ -159,6 +159,6 @@ class Scaled:
         return value * self._factor
 
 
-@holdfast.tool(effect="once", apart=True)
+@holdfast.tool(effect="once", isolated=True)
 def returns_bytes() -> Any:
     return b"\x00receipt"

@@ -40,19 +40,19 @@ if FOLDER in os.environ:
     _load()
 
 
-@holdfast.tool(effect="read", apart=True, retry=0, breaker=holdfast.Breaker(failures=1, rest_s=3600))
+@holdfast.tool(effect="read", isolated=True, retry=0, breaker=holdfast.Breaker(failures=1, rest_s=3600))
 def down(name: str) -> None:
     _reached(name)
     raise holdfast.Transient("nobody answers")
 
 
-@holdfast.tool(effect="once", apart=True, timeout="2s", idle_timeout="2s", retry=0)
+@holdfast.tool(effect="once", isolated=True, timeout="2s", idle_timeout="2s", retry=0)
 def pay(name: str = "pay") -> str:
     _reached(name)
     return "paid"
 
 
-@holdfast.tool(effect="once", apart=True, timeout="2s")
+@holdfast.tool(effect="once", isolated=True, timeout="2s")
 def pay_and_stay(declines: bool = False) -> str:
     """The answer is there, and the process is not over: it waits for this thread."""
     threading.Thread(target=_stay).start()

@@ -15,7 +15,7 @@ from engine.kit import FAST, Gate, engine_at, events, names, plan, result, seen,
 from holdfast.core import events as ev
 from holdfast.journal.blobs import fetch_blob
 from holdfast.tools.runtime.attempt_log import KEEP_FIRST_US, decode_lines
-from holdfast.tools.runtime.output_capture import Ear
+from holdfast.tools.runtime.output_capture import CapturingStream
 
 logger = logging.getLogger("talker")
 
@@ -172,7 +172,7 @@ async def test_streams_and_logging_are_as_before_when_nothing_is_driven() -> Non
     async with engine_at("memory:", gate.tool) as engine:
         run = await engine.start(plan(step("one", "gate")))
         await gate.wait_entered()
-        assert isinstance(sys.stdout, Ear)
+        assert isinstance(sys.stdout, CapturingStream)
         gate.open.set()
         await result(run)
     assert (sys.stdout, sys.stderr, logging.getLogRecordFactory()) == before

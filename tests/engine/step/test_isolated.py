@@ -130,20 +130,20 @@ async def test_whoever_is_stopped_is_ended(tmp_path: Path) -> None:
 
 def test_what_no_other_process_finds_is_refused_where_it_is_declared() -> None:
     with pytest.raises(
-        holdfast.HoldfastError, match=r"inside test_what_no.*; define it at the top of a module, or say apart=False"
+        holdfast.HoldfastError, match=r"inside test_what_no.*; define it at the top of a module, or say isolated=False"
     ):
 
         @holdfast.tool(resources={"memory": "1GB"})
         def inner() -> None: ...
 
     with pytest.raises(holdfast.HoldfastError, match="it is a lambda"):
-        holdfast.tool(name="short", apart=True)(lambda: None)
+        holdfast.tool(name="short", isolated=True)(lambda: None)
 
 
 SCRIPT = """
 import asyncio, os, holdfast
 
-@holdfast.tool(effect="read", apart=True)
+@holdfast.tool(effect="read", isolated=True)
 def elsewhere() -> int:
     return os.getpid()
 

@@ -13,7 +13,7 @@ from engine.kit import engine_at, events, names, plan, result, seen, settled, st
 from engine.step import slow_to_load as slow
 from holdfast.core.events import StepInterrupted
 from holdfast.engine.limits import guards
-from holdfast.tools.isolated import parent as apart
+from holdfast.tools.isolated import parent as isolated
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -106,8 +106,8 @@ async def test_whoever_is_stopped_while_it_loads_was_never_called(tmp_path: Path
 async def test_loading_takes_only_so_long_and_says_nothing_about_the_tool(
     tmp_path: Path, loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "START_S_MAX", 0.01)
-    monkeypatch.setattr(apart, "FAREWELL_S", 0.01)
+    monkeypatch.setattr(isolated, "START_S_MAX", 0.01)
+    monkeypatch.setattr(isolated, "FAREWELL_S", 0.01)
     async with engine_at(tmp_path, slow.pay) as engine:
         run = await engine.start(_named("pay", "pay", on_error="fail"))
         assert await settled(run) == "failed"
@@ -195,12 +195,12 @@ async def test_a_rate_is_held_where_the_tool_begins_however_long_its_processes_t
 
 async def test_calls_here_and_in_processes_of_their_own_keep_to_one_rate(tmp_path: Path, loading: Loading) -> None:
     async with engine_at(tmp_path, slow.paced) as engine:
-        apart = await engine.start(_named("paced", "apart", resources=LATE))
+        isolated = await engine.start(_named("paced", "apart", resources=LATE))
         pid = await loading.next()
         here = await engine.start(_named("paced", "here"))
         await result(here)
         loading.let_go(pid)
-        await result(apart)
+        await result(isolated)
         reached = loading.reached()
         assert reached["apart"] - reached["here"] > 0.5
 
@@ -209,7 +209,7 @@ async def test_calls_here_and_in_processes_of_their_own_keep_to_one_rate(tmp_pat
 async def test_an_answer_counts_from_when_it_is_given_and_not_from_when_its_process_has_ended(
     tmp_path: Path, loading: Loading, monkeypatch: pytest.MonkeyPatch, declines: bool, status: str
 ) -> None:
-    monkeypatch.setattr(apart, "FAREWELL_S", 2.5)  # longer than `timeout` of the tool
+    monkeypatch.setattr(isolated, "FAREWELL_S", 2.5)  # longer than `timeout` of the tool
     async with engine_at(tmp_path, slow.pay_and_stay) as engine:
         run = await engine.start(plan(step("one", "pay_and_stay", **{"with": {"declines": declines}})))
         loading.let_go(await loading.next())
@@ -220,7 +220,7 @@ async def test_an_answer_counts_from_when_it_is_given_and_not_from_when_its_proc
 async def test_whoever_is_stopped_when_it_has_answered_is_not_in_doubt(
     tmp_path: Path, loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "FAREWELL_S", 60)
+    monkeypatch.setattr(isolated, "FAREWELL_S", 60)
     async with engine_at(tmp_path, slow.pay_and_stay) as engine:
         run = await engine.start(plan(step("one", "pay_and_stay")))
         loading.let_go(await loading.next())

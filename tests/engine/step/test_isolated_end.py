@@ -111,7 +111,7 @@ async def test_a_class_is_made_there_and_an_object_is_refused(tmp_path: Path) ->
     with pytest.raises(
         holdfast.HoldfastError, match="it belongs to an object, which is only here; define it at the top"
     ):
-        holdfast.tool(name="twice", apart=True)(tools.Scaled(2))
+        holdfast.tool(name="twice", isolated=True)(tools.Scaled(2))
 
 
 async def test_workers_that_a_tool_ends_do_not_end_the_tool(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ async def test_retry_keeps_output_that_misfits_its_annotation() -> None:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-async def test_output_of_a_once_step_that_cannot_be_encoded_is_in_doubt(apart: bool) -> None:
-    pay, called = (isolated_tools.returns_bytes, []) if apart else paying(b"\x00receipt")
+async def test_output_of_a_once_step_that_cannot_be_encoded_is_in_doubt(isolated: bool) -> None:
+    pay, called = (isolated_tools.returns_bytes, []) if isolated else paying(b"\x00receipt")
     async with engine_at("memory:", pay) as engine:
         run = await engine.start(plan(step("pay", pay.name)))
         assert await settled(run) == "waiting"
@@ -68,7 +68,7 @@ async def test_output_of_a_once_step_that_cannot_be_encoded_is_in_doubt(apart: b
         assert f"it returned, but the output of {pay.name}: bytes cannot be journaled" in request.message
         await run.resolve("pay", "done", output="receipt 17")
         assert await result(run) == "receipt 17"
-        assert len(called) == (0 if apart else 1)
+        assert len(called) == (0 if isolated else 1)
 
 
 async def test_output_of_a_once_step_that_cannot_be_encoded_is_settled_by_its_check() -> None:

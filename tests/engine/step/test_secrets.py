@@ -18,7 +18,7 @@ import holdfast
 from engine.kit import FAST, HURRY, Gate, engine_at, events, plan, result, seen, settled, step, step_of
 from holdfast.core import events as ev
 from holdfast.core.errors import Misconfigured
-from holdfast.core.secret_refs import Source
+from holdfast.core.secret_refs import SecretSource
 from holdfast.tools.secrets import vault as secrets_vault
 from holdfast.tools.secrets.redaction import masks
 from holdfast.tools.secrets.vault import Vault
@@ -279,7 +279,7 @@ async def test_message_with_a_secret_is_not_sent(place: Path) -> None:
 
 
 def vault(kind: Any, *where: str, root: Path = Path()) -> Vault:
-    return Vault({"T": Source(kind, where)}, root)
+    return Vault({"T": SecretSource(kind, where)}, root)
 
 
 async def test_command_is_asked_once_a_minute_however_many_want_it(tmp_path: Path) -> None:

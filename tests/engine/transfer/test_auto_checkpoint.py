@@ -223,7 +223,7 @@ async def assembled(
     is_virtual = isinstance(loop, VirtualLoop)
     clock = VirtualClock(loop) if isinstance(loop, VirtualLoop) else SystemClock()
     engine = AssembledEngine(
-        store=store, liveness=InProcess(), registry=registry, clock=clock, dice=Random(1),
+        store=store, liveness=InProcess(), registry=registry, clock=clock, rng=Random(1),
         limits=holdfast.Limits(passivate_after_s=passivate_after_s),
         pace=Pace(look_s=3600.0, sweep_changed_s=3600.0, sweep_s=3600.0) if is_virtual else Pace(),
     )  # fmt: skip

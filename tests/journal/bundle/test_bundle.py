@@ -15,7 +15,7 @@ from holdfast.journal.blobs import digest_of
 from holdfast.journal.bundle import read as bundle_read
 from holdfast.journal.bundle import write as bundle_module
 from holdfast.journal.bundle.read import read
-from holdfast.journal.bundle.write import Bundle, Carried, open_rows, told_of
+from holdfast.journal.bundle.write import Bundle, ExportedExecution, open_rows, told_of
 from holdfast.journal.codec import Row, link, make_row
 from holdfast.journal.log import first_rows
 from journal.bundle.bundles import (
@@ -216,11 +216,11 @@ def test_a_large_value_of_another_length_than_its_event_says_is_refused() -> Non
 def test_a_chain_that_fits_over_events_that_do_not_is_refused() -> None:
     state, rows = bundle_of().root.state, bundle_of().root.rows
     rows.append(make_row(rows[-1].digest, 2, created()))
-    assert "task:created cannot follow status queued" in refusal(file_of(Bundle([Carried(rows, state)], {})))
+    assert "task:created cannot follow status queued" in refusal(file_of(Bundle([ExportedExecution(rows, state)], {})))
     body = b'{"type":"step:noted","at":2}'
     rows[-1] = Row(2, 1, body, link(rows[0].digest, 1, body))
     assert "event 2 cannot be read: Object missing required field" in refusal(
-        file_of(Bundle([Carried(rows, state)], {}))
+        file_of(Bundle([ExportedExecution(rows, state)], {}))
     )
 
 
@@ -239,11 +239,11 @@ def test_times_and_numbers_that_cannot_be_are_refused() -> None:
         assert "with a time that cannot be" in said
 
 
-def with_rows(event: ev.Event) -> Carried:
+def with_rows(event: ev.Event) -> ExportedExecution:
     """An event that folds or does not: times are looked at before."""
     rows = [make_row(b"\0" * 16, 1, created())]
     rows.append(make_row(rows[-1].digest, 2, event))
-    return Carried(rows, msgspec.structs.replace(bundle_of().root.state, seq=2))
+    return ExportedExecution(rows, msgspec.structs.replace(bundle_of().root.state, seq=2))
 
 
 def test_only_descendants_travel_along() -> None:
@@ -268,7 +268,7 @@ def child_of(path: str, child_id: str) -> ev.ChildStarted:
     return ev.ChildStarted(at=3, path=path, child_id=child_id)
 
 
-def carried(execution_id: str, *events: ev.Event) -> Carried:
+def carried(execution_id: str, *events: ev.Event) -> ExportedExecution:
     _, rows = first_rows(list(events), execution_id)
     return open_rows(execution_id, rows)
 
@@ -319,7 +319,7 @@ def carried(execution_id: str, *events: ev.Event) -> Carried:
         ),
     ],
 )
-def test_a_family_that_cannot_be_is_refused(executions: list[Carried], said: str) -> None:
+def test_a_family_that_cannot_be_is_refused(executions: list[ExportedExecution], said: str) -> None:
     assert refusal(file_of(Bundle(executions, {}))) == said
 
 

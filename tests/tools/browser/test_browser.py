@@ -32,7 +32,7 @@ from holdfast.tools.browser.errors import Crashed, NoPage, NotThere, TimedOut
 from holdfast.tools.browser.tool import Browser, Config
 from holdfast.tools.call import Call
 from holdfast.tools.processes import proc_tree
-from holdfast.tools.toolset import HERE, Place
+from holdfast.tools.toolset import HERE, ToolsetFolders
 from servers.pages import Site, needs_browser, served
 
 pytestmark = [needs_browser, pytest.mark.asyncio(loop_scope="module")]
@@ -484,10 +484,12 @@ async def test_a_page_that_takes_too_much_memory_crashes_alone(site: Site) -> No
 
 @pytest.mark.parametrize(
     ("own_mb", "place"),
-    [(900, HERE), (None, Place(resources=Resources(memory_bytes=900 << 20)))],
+    [(900, HERE), (None, ToolsetFolders(resources=Resources(memory_bytes=900 << 20)))],
     ids=["its own setting", "the setting for everything"],
 )
-async def test_a_page_whose_memory_is_no_heap_is_ended_alone(site: Site, own_mb: int | None, place: Place) -> None:
+async def test_a_page_whose_memory_is_no_heap_is_ended_alone(
+    site: Site, own_mb: int | None, place: ToolsetFolders
+) -> None:
     tight = Browser(Config(allow=("127.0.0.1",), memory_mb=own_mb), place)
     try:
         await do(tight, "open", who="other", url=f"{site.url}/hello")

@@ -14,7 +14,7 @@ import pytest
 from holdfast.core.errors import InvalidCall, ResourceShort, Transient
 from holdfast.tools.files import atomic_ops
 from holdfast.tools.files.os_errors import NotSynced
-from holdfast.tools.files.safe_path import Spot
+from holdfast.tools.files.safe_path import SafePath
 from kits.files import Desk
 
 MEMORY = Path("/dev/shm")
@@ -82,15 +82,15 @@ async def test_a_folder_that_goes_with_somebody_else_s_failure_is_made_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """Two changes need the same new folder, and the one that made it fails."""
-    enter = Spot._push
+    enter = SafePath._push
 
-    def enter_and_lose(spot: Spot, opened: int, path: str) -> None:
+    def enter_and_lose(spot: SafePath, opened: int, path: str) -> None:
         enter(spot, opened, path)
         if path.endswith("/new"):
             os.rmdir(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Spot, "_push", enter_and_lose)
+        patch.setattr(SafePath, "_push", enter_and_lose)
         with pytest.raises(Transient, match=r"/x was changed by somebody else at this very moment") as told:
             await desk.do("write", path=path, text="x")
     assert told.value.without_effect

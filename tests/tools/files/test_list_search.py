@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.errors import InvalidCall, Misconfigured, ToolError
 from holdfast.tools.files import search, walk
-from holdfast.tools.files.walk import Pattern
+from holdfast.tools.files.walk import GlobPattern
 from holdfast.tools.processes import regex_child
 from kits.files import Desk
 
@@ -81,9 +81,9 @@ async def test_names_are_chosen_by_a_pattern(desk: Desk, pattern: str, found: li
 
 def test_a_pattern_of_nothing_but_wildcards_is_matched_at_once() -> None:
     """One that tried every way would take longer than the universe has."""
-    assert not Pattern("/".join(["**", "*a*a*a*a*"] * 20 + ["b"])).fits(("a" * 30,) * 60)
+    assert not GlobPattern("/".join(["**", "*a*a*a*a*"] * 20 + ["b"])).fits(("a" * 30,) * 60)
     with pytest.raises(InvalidCall, match=r"pattern: it has 1001 characters, at most 1000 are allowed"):
-        Pattern("x" * 1001)
+        GlobPattern("x" * 1001)
 
 
 async def test_a_long_list_is_cut_and_says_so(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.errors import InvalidCall, NotPermitted, Refused, ResourceShort, UsageError
 from holdfast.tools.files import undo_store as before_module
 from holdfast.tools.files.rollback import Rollback, Undoing
-from holdfast.tools.files.undo_store import Before, forget
+from holdfast.tools.files.undo_store import UndoStore, forget
 from holdfast.tools.tool import tool
 from kits.files import Desk
 
@@ -327,7 +327,7 @@ async def test_a_failed_copy_leaves_nothing_behind(desk: Desk, monkeypatch: pyte
 
 
 def test_a_store_that_keeps_nothing_has_nothing() -> None:
-    nothing = Before(None, 100)
+    nothing = UndoStore(None, 100)
     assert (nothing.keeps, nothing.changes("run"), nothing.open_image("run", "x")) == (False, [], None)
 
 

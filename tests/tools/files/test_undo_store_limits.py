@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core.errors import ResourceShort
 from holdfast.tools.files import undo_store as before_module
-from holdfast.tools.files.undo_store import LEFTOVER_S, Before
+from holdfast.tools.files.undo_store import LEFTOVER_S, UndoStore
 
 PATIENCE_S = 60.0
 
@@ -24,7 +24,7 @@ class Keeper:
     def __init__(self, folder: Path, bytes_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.kept = folder / "before"
-        self.before = Before(self.kept, bytes_max, free_bytes_min=0)
+        self.before = UndoStore(self.kept, bytes_max, free_bytes_min=0)
         self.threads = ThreadPoolExecutor(8)
         self.begun: dict[str, threading.Event] = {}
         self.go_on: dict[str, threading.Event] = {}

@@ -21,7 +21,7 @@ from holdfast.tools.hooks import OutputInvalid
 from holdfast.tools.mcp import server as server_module
 from holdfast.tools.mcp.toolset import TAKEN, Config, Mcp
 from holdfast.tools.secrets.redaction import masks
-from holdfast.tools.toolset import Place
+from holdfast.tools.toolset import ToolsetFolders
 from servers.mcp_kit import family, hostile
 
 
@@ -52,7 +52,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_mistake_in_the_settings_is_told_with_its_place(name: str, server: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsInvalid) as refused:
-        Mcp(msgspec.convert({"servers": {name: server}}, Config), Place())
+        Mcp(msgspec.convert({"servers": {name: server}}, Config), ToolsetFolders())
     assert str(refused.value).startswith(f"tools.mcp.servers.{name}")
     assert said in str(refused.value)
 

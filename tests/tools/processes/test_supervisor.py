@@ -18,7 +18,7 @@ from holdfast.core.failure import describe
 from holdfast.core.resources import DEFAULTS, Resources
 from holdfast.tools.processes import spawn as processes_spawn
 from holdfast.tools.processes import supervisor
-from holdfast.tools.processes.pipes import Ends
+from holdfast.tools.processes.pipes import PipeEnds
 from holdfast.tools.processes.spawn import Exit, ProcessLost, keeper_pid, spawn
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -443,7 +443,7 @@ async def test_pipes_are_let_go_of_once_whenever_the_other_side_went(turns: int,
     """The loop complains on stderr of a pipe that is closed twice."""
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
-    ends, theirs = await Ends.open(None, talks=True)
+    ends, theirs = await PipeEnds.open(None, talks=True)
     assert ends.inlet is not None
     writing = asyncio.ensure_future(ends.inlet.write(unread))
     await asyncio.sleep(0)

@@ -38,7 +38,7 @@ def a_call() -> Iterator[None]:
 
 def passed_on(name: str = "stdout") -> str:
     stream = getattr(sys, name)
-    while isinstance(stream, output_capture.Ear):
+    while isinstance(stream, output_capture.CapturingStream):
         stream = stream.covered
     return stream.buffer.getvalue().decode()
 

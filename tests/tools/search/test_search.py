@@ -23,7 +23,7 @@ from holdfast.tools.search import local_index
 from holdfast.tools.search.local_index import FolderIndex
 from holdfast.tools.search.results import WEB, cleaned
 from holdfast.tools.search.tool import Config, Provider, Search
-from holdfast.tools.toolset import Place
+from holdfast.tools.toolset import ToolsetFolders
 
 FOUND = [
     {
@@ -100,7 +100,9 @@ def server() -> Iterator[str]:
 
 class Desk:
     def __init__(self, folder: Path, *providers: Provider) -> None:
-        self.family = Search(Config(providers=providers, allow=("127.0.0.1",)), Place(folder, folder / ".holdfast"))
+        self.family = Search(
+            Config(providers=providers, allow=("127.0.0.1",)), ToolsetFolders(folder, folder / ".holdfast")
+        )
         self.folder = folder
 
     async def ask(self, query: str, **arguments: Any) -> Any:
@@ -462,7 +464,7 @@ async def test_a_question_has_a_length(desks: Any, query: str) -> None:
 )
 def test_a_mistake_in_the_settings_is_named(config: Config, said: str) -> None:
     with pytest.raises(SettingsInvalid) as refused:
-        Search(config, Place())
+        Search(config, ToolsetFolders())
     assert str(refused.value).startswith(said)
 
 

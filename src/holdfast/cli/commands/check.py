@@ -37,7 +37,7 @@ DOINGS = (*KIND_OF, "approval")
 Severity = Literal["error", "warning"]
 
 
-class Finding(NamedTuple):
+class PlanFinding(NamedTuple):
     file: str
     line: int | None
     place: str
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 
 class Checked(NamedTuple):
     files: int
-    findings: list[Finding]
+    findings: list[PlanFinding]
     left_out: list[str]
 
     def count(self, severity: Severity) -> int:
@@ -154,7 +154,7 @@ def _is_like(word: Any, meant: str) -> bool:
 # ---- one file ----------------------------------------------------------------------------------------------------
 
 
-def _findings(file: Path, preparer: Preparer) -> list[Finding]:
+def _findings(file: Path, preparer: Preparer) -> list[PlanFinding]:
     """The mistakes of a plan, or, when it has none, what is suspicious about it and what this machine lacks."""
     lines = Lines("")
     severity: Severity = "error"
@@ -173,7 +173,7 @@ def _findings(file: Path, preparer: Preparer) -> list[Finding]:
     except HoldfastError as error:  # of one file, which is no reason to be silent about the others
         problems = [Problem("", str(error))]
     found = [
-        Finding(str(file), one.line or lines.of(one.place), "" if one.line else one.place, one.message, severity)
+        PlanFinding(str(file), one.line or lines.of(one.place), "" if one.line else one.place, one.message, severity)
         for one in dict.fromkeys(problems)
     ]
     return sorted(found, key=lambda finding: finding.line or 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.cli.common.context import driving_engine, existing_store, wait_for
-from holdfast.cli.output.format import count, json_line, one_line, tame
+from holdfast.cli.output.format import count, json_line, one_line, strip_control_chars
 from holdfast.core.lifecycle import ENDS
 from holdfast.journal.store import Query
 
@@ -49,7 +49,7 @@ async def _unfinished(engine: Engine) -> list[str]:
 
 
 def _told(one: Outlook) -> str:
-    what = f"{one.id} {one_line(tame(one.name))}"
+    what = f"{one.id} {one_line(strip_control_chars(one.name))}"
     if one.problems:
         return f"{what} would not go on:\n" + "\n".join(indent(problem, "  ") for problem in one.problems)
     if one.status in ENDS:
@@ -58,4 +58,4 @@ def _told(one: Outlook) -> str:
         return f"{what} goes on"
     shown = ", ".join(one.goes_on_with[:SHOWN_MAX])
     more = len(one.goes_on_with) - SHOWN_MAX
-    return f"{what} goes on with {tame(shown)}" + (f" and {more} more" if more > 0 else "")
+    return f"{what} goes on with {strip_control_chars(shown)}" + (f" and {more} more" if more > 0 else "")

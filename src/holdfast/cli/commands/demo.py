@@ -76,7 +76,7 @@ output: ${{ steps.report.output }}
 """
 
 
-class Seen(NamedTuple):
+class KilledState(NamedTuple):
     """What the journal said about the execution when its process was killed."""
 
     execution_id: str
@@ -176,7 +176,7 @@ def _start(folder: Path, *arguments: str, output: TextIO | None) -> subprocess.P
     return subprocess.Popen(command, env=environ, stdout=output)
 
 
-async def _watch_until_half_way(folder: Path, key: str, child: subprocess.Popen[bytes]) -> Seen:
+async def _watch_until_half_way(folder: Path, key: str, child: subprocess.Popen[bytes]) -> KilledState:
     """Follow the journal from this process until the step that is to be killed runs."""
     import asyncio
 
@@ -197,7 +197,7 @@ async def _watch_until_half_way(folder: Path, key: str, child: subprocess.Popen[
                 failed += watched.type == "step:failed"
                 if watched.type == "step:started" and _path(watched) == KILL_AT_STEP:
                     await asyncio.sleep(0.3)
-                    return Seen(found[0], frozenset(completed), watched.seq or 0, failed)
+                    return KilledState(found[0], frozenset(completed), watched.seq or 0, failed)
     raise HoldfastError("the demo ended before it could be killed; run `holdfast doctor`")
 
 
@@ -229,12 +229,12 @@ def _testimony(folder: Path) -> list[tuple[str, int]]:
     return [(path, int(pid)) for path, _, pid in (line.split() for line in lines)]
 
 
-def _repeated(folder: Path, seen: Seen, second_pid: int) -> set[str]:
+def _repeated(folder: Path, seen: KilledState, second_pid: int) -> set[str]:
     """Steps that were finished before the kill and ran again after it."""
     return {path for path, pid in _testimony(folder) if pid == second_pid and path in seen.completed}
 
 
-async def _started_again(folder: Path, seen: Seen) -> set[str]:
+async def _started_again(folder: Path, seen: KilledState) -> set[str]:
     """The same question, put to the journal."""
     from holdfast.cli.common.context import bare_engine
     from holdfast.core.events import name_of

@@ -18,7 +18,7 @@ from holdfast.cli.output.format import json_line, paint
 from holdfast.core.errors import HoldfastError, NotFound, SettingsInvalid, StoreCorrupted
 
 if TYPE_CHECKING:
-    from holdfast.cli.commands.doctor_checks import Finding
+    from holdfast.cli.commands.doctor_checks import Diagnosis
     from holdfast.core.errors import Trouble
     from holdfast.settings import Settings
     from holdfast.tools.registry import Registry
@@ -62,7 +62,7 @@ def doctor(
     return 1 if ill else 0
 
 
-def _report(settings: Settings, findings: list[Finding], ill: bool) -> list[str]:
+def _report(settings: Settings, findings: list[Diagnosis], ill: bool) -> list[str]:
     lines = [
         f"store: {settings.store_shown}",
         f"settings: {settings.config_file or 'defaults, no holdfast.toml found'}",
@@ -74,7 +74,7 @@ def _report(settings: Settings, findings: list[Finding], ill: bool) -> list[str]
     return lines if ill else [*lines, "all is well"]
 
 
-async def examine(settings: Settings) -> list[Finding]:
+async def examine(settings: Settings) -> list[Diagnosis]:
     from holdfast.cli.commands import doctor_checks
 
     findings = [*doctor_checks.folder(settings), *doctor_checks.disk(settings)]
@@ -96,75 +96,75 @@ async def examine(settings: Settings) -> list[Finding]:
     return findings
 
 
-def load_modules(settings: Settings) -> tuple[Registry, list[Finding]]:
-    from holdfast.cli.commands.doctor_checks import Finding
+def load_modules(settings: Settings) -> tuple[Registry, list[Diagnosis]]:
+    from holdfast.cli.commands.doctor_checks import Diagnosis
 
-    registry, findings = builtin_registry(settings), list[Finding]()
+    registry, findings = builtin_registry(settings), list[Diagnosis]()
     for module in settings.modules:
         try:
             registry.load_module(module, settings.root)
         except SettingsInvalid as error:
             meaning = "Programs that use its tools or functions cannot run here"
             findings.append(
-                Finding("problem", "module", str(error), meaning, "Correct it, or take it out of `modules`")
+                Diagnosis("problem", "module", str(error), meaning, "Correct it, or take it out of `modules`")
             )
     return registry, findings
 
 
-def _unmet(registry: Registry) -> list[Finding]:
-    from holdfast.cli.commands.doctor_checks import Finding
+def _unmet(registry: Registry) -> list[Diagnosis]:
+    from holdfast.cli.commands.doctor_checks import Diagnosis
 
     return [
-        Finding("warning", "tool", trouble.what, f"Plans that use {name} will not start", _todo(trouble))
+        Diagnosis("warning", "tool", trouble.what, f"Plans that use {name} will not start", _todo(trouble))
         for name in sorted(registry.names())
         for trouble in registry.get(name).missing()
     ]
 
 
-def _families(registry: Registry) -> list[Finding]:
+def _families(registry: Registry) -> list[Diagnosis]:
     """What the settings ask for and cannot be had, and fallbacks that nobody can fall back on."""
-    from holdfast.cli.commands.doctor_checks import Finding
+    from holdfast.cli.commands.doctor_checks import Diagnosis
     from holdfast.tools.secrets.redaction import CREDENTIAL_CHARS_MIN, too_short
 
     found = [
-        Finding("warning", "settings", trouble.what, "Steps that need it will fail", _todo(trouble))
+        Diagnosis("warning", "settings", trouble.what, "Steps that need it will fail", _todo(trouble))
         for family in registry.families()
         for trouble in family.troubles()
     ]
     meaning = "Plans that use the tool are refused"
     todo = "Correct `fallbacks` where the tool is declared"
-    found += [Finding("warning", "fallback", said, meaning, todo) for said in registry.troubles()]
+    found += [Diagnosis("warning", "fallback", said, meaning, todo) for said in registry.troubles()]
     what = f"the password of the channel {{}} has less than {CREDENTIAL_CHARS_MIN} characters"
     meaning = "It is not masked where it appears, because every word that holds it would be"
     todo = "Take a longer one, or declare it under [secrets]"
-    return found + [Finding("warning", "secret", what.format(name), meaning, todo) for name in sorted(too_short)]
+    return found + [Diagnosis("warning", "secret", what.format(name), meaning, todo) for name in sorted(too_short)]
 
 
-def _channels(settings: Settings, registry: Registry) -> list[Finding]:
+def _channels(settings: Settings, registry: Registry) -> list[Diagnosis]:
     from holdfast.app import channel_troubles
-    from holdfast.cli.commands.doctor_checks import Finding
+    from holdfast.cli.commands.doctor_checks import Diagnosis
 
     todo = "Correct `channels` under [notify]"
     return [
-        Finding("problem", "notices", what, "Nothing can be started or resumed", todo)
+        Diagnosis("problem", "notices", what, "Nothing can be started or resumed", todo)
         for what in channel_troubles(settings, registry)
     ]
 
 
-def _secrets(settings: Settings) -> list[Finding]:
+def _secrets(settings: Settings) -> list[Diagnosis]:
     """Which of the declared secrets cannot be had, and which others might read. Asks no command."""
     from holdfast.app import vault_of
-    from holdfast.cli.commands.doctor_checks import Finding
+    from holdfast.cli.commands.doctor_checks import Diagnosis
 
     vault = vault_of(settings)
     missing = [(name, trouble) for name in sorted(vault.names) if (trouble := vault.missing(name))]
     findings = [
-        Finding("warning", "secret", lack.what, f"Plans that use {name} will not start", _todo(lack, "Put it there"))
+        Diagnosis("warning", "secret", lack.what, f"Plans that use {name} will not start", _todo(lack, "Put it there"))
         for name, lack in missing
     ]
     for warning in vault.warnings():
         findings.append(
-            Finding("warning", "secret", warning.what, "All who can read it have the secret", _todo(warning))
+            Diagnosis("warning", "secret", warning.what, "All who can read it have the secret", _todo(warning))
         )
     return findings
 

@@ -39,7 +39,7 @@ FREE_BYTES_MIN = 50 * 1024 * 1024
 PAGE_HEADS = 500
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """`what` was found, its `meaning`, and `todo`. Only "tidied" findings leave nothing to do."""
 
     severity: Literal["problem", "warning", "tidied"]
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 # ---- folder, disk, file --------------------------------------------------------------------------------------------
 
 
-def folder(settings: Settings) -> list[Finding]:
+def folder(settings: Settings) -> list[Diagnosis]:
     if settings.store_file is None:
         return []
     wanted = settings.data_folder
@@ -66,12 +66,14 @@ def folder(settings: Settings) -> list[Finding]:
     except OSError as error:
         what = f"{nearest} cannot be written ({error.strerror})"
         return [
-            Finding("problem", "folder", what, "Nothing can be started or resumed", "Make it writable, or use --store")
+            Diagnosis(
+                "problem", "folder", what, "Nothing can be started or resumed", "Make it writable, or use --store"
+            )
         ]
     return []
 
 
-def disk(settings: Settings) -> list[Finding]:
+def disk(settings: Settings) -> list[Diagnosis]:
     if is_postgres(settings.store):
         return []  # its disk is the server's
     free = shutil.disk_usage(_nearest(settings.data_folder)).free
@@ -79,7 +81,7 @@ def disk(settings: Settings) -> list[Finding]:
         return []
     what = f"only {free // 1024**2} MB are free for {settings.data_folder}"
     meaning = "Steps will soon be held back, because their outcomes cannot be recorded"
-    return [Finding("warning", "disk", what, meaning, "Free some space; what was recorded is safe")]
+    return [Diagnosis("warning", "disk", what, meaning, "Free some space; what was recorded is safe")]
 
 
 def _nearest(path: Path) -> Path:
@@ -108,18 +110,18 @@ def open_store(settings: Settings) -> SqliteStore | PostgresStore:
     return context.open_store(settings)
 
 
-def store_trouble(error: HoldfastError) -> Finding:
+def store_trouble(error: HoldfastError) -> Diagnosis:
     match error:
         case SchemaTooNew():
-            return Finding("problem", "schema", str(error), "This Holdfast leaves the file alone", "Upgrade Holdfast")
+            return Diagnosis("problem", "schema", str(error), "This Holdfast leaves the file alone", "Upgrade Holdfast")
         case StoreCorrupted():
             meaning = "Its bytes are not what was written"
             todo = "Copy the file away, then restore a backup or start with a new store"
-            return Finding("problem", "damaged store", error.what, meaning, todo)
+            return Diagnosis("problem", "damaged store", error.what, meaning, todo)
         case _:
             meaning = "Nothing can be recorded, so nothing is started"
             todo = f"{error.todo[:1].upper()}{error.todo[1:]}" or "Make the file and its folder writable"
-            return Finding("problem", "store", error.what, meaning, todo)
+            return Diagnosis("problem", "store", error.what, meaning, todo)
 
 
 # ---- executions ----------------------------------------------------------------------------------------------------
@@ -127,9 +129,9 @@ def store_trouble(error: HoldfastError) -> Finding:
 
 async def whole_store(
     store: SqliteStore | PostgresStore, registry: Registry, liveness: Liveness, data_folder: Path
-) -> list[Finding]:
+) -> list[Diagnosis]:
     findings = [
-        Finding(
+        Diagnosis(
             "problem", "damaged store", trouble, "Its bytes are not what was written", "Restore a backup of the file"
         )
         for trouble in await store.check()
@@ -141,13 +143,13 @@ async def whole_store(
     return findings + (_lock_files(liveness, held) if isinstance(liveness, LockFiles) else [])
 
 
-def _lock_files(locks: LockFiles, held: set[str]) -> list[Finding]:
-    findings: list[Finding] = []
+def _lock_files(locks: LockFiles, held: set[str]) -> list[Diagnosis]:
+    findings: list[Diagnosis] = []
     for driver in locks.everybody():
         if driver not in held and locks.is_dead(driver):
             locks.forget(driver)
             what = f"the lock file of a dead process, {driver}, was left behind"
-            findings.append(Finding("tidied", "lock file", what, "It held nothing", "It was removed"))
+            findings.append(Diagnosis("tidied", "lock file", what, "It held nothing", "It was removed"))
     return findings
 
 
@@ -161,7 +163,7 @@ async def _heads(store: Store) -> AsyncIterator[Head]:
 
 async def _execution(
     store: Store, head: Head, registry: Registry, liveness: Liveness, data_folder: Path
-) -> list[Finding]:
+) -> list[Diagnosis]:
     try:
         await store.head(head.id)  # a list shows what it can of a damaged row; asked for alone, it says so
         state = await verify_execution(store, head)
@@ -173,12 +175,12 @@ async def _execution(
             f"Import a checkpoint or an export of it: {holdfast()} import FILE; or restore a backup, then "
             f"{holdfast()} doctor --release {head.id}; or start it anew"
         )
-        return [Finding("problem", "damaged execution", what, meaning, todo, head.id)]
-    findings: list[Finding] = []
+        return [Diagnosis("problem", "damaged execution", what, meaning, todo, head.id)]
+    findings: list[Diagnosis] = []
     if head.quarantined:
         what = f"execution {head.id} is set aside ({head.quarantined}), but is whole now"
         todo = f"Let it back in: {holdfast()} doctor --release {head.id}"
-        findings.append(Finding("problem", "set aside", what, "Nobody drives it", todo, head.id))
+        findings.append(Diagnosis("problem", "set aside", what, "Nobody drives it", todo, head.id))
     if head.status not in ENDS:
         findings += [*_orphaned(head, liveness), *_tools(head, state.facts(), registry)]
     return findings
@@ -205,11 +207,11 @@ async def _repaired_by(store: Store, head: Head, data_folder: Path) -> str:
     return ""
 
 
-def _unfinished_repairs(data_folder: Path) -> list[Finding]:
+def _unfinished_repairs(data_folder: Path) -> list[Diagnosis]:
     from holdfast.engine.transfer.repair import unfinished
 
     return [
-        Finding(
+        Diagnosis(
             "problem", "unfinished repair", f"a process died while it repaired execution {path.stem}",
             "It may be missing, or set aside", f"Finish it: holdfast import {shlex.quote(str(path))}", path.stem,
         )
@@ -217,7 +219,7 @@ def _unfinished_repairs(data_folder: Path) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _orphaned(head: Head, liveness: Liveness) -> list[Finding]:
+def _orphaned(head: Head, liveness: Liveness) -> list[Diagnosis]:
     if head.held:
         return []  # nobody shall drive it before a person says so
     if head.driver:
@@ -230,20 +232,20 @@ def _orphaned(head: Head, liveness: Liveness) -> list[Finding]:
         return []
     what = f"execution {head.id} ({head.name}) is {head.status}, but {why}"
     return [
-        Finding(
+        Diagnosis(
             "warning", "orphaned", what, "It does not move; nothing is lost", f"{holdfast()} resume {head.id}", head.id
         )
     ]
 
 
-def _tools(head: Head, created: TaskCreated, registry: Registry) -> list[Finding]:
+def _tools(head: Head, created: TaskCreated, registry: Registry) -> list[Diagnosis]:
     """What an unfinished execution was planned with and cannot find here."""
     found = tool_differences(created, registry)
     if created.program.kind == "function" and created.program.name not in registry.function_names():
         found.append(Difference(code="function_missing", name=created.program.name))
     todo = f"Put it back in `modules`, or go on regardless: {holdfast()} resume {head.id} --force"
     return [
-        Finding(
+        Diagnosis(
             "warning", "program", f"execution {head.id}: {what}", "It cannot go on as it was started", todo, head.id
         )
         for what in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.output.format import count, duration, json_line, paint, tame, value
+from holdfast.cli.output.format import count, duration, json_line, paint, strip_control_chars, value
 from holdfast.core.errors import UsageError
 from holdfast.core.policy import STEP_TIMEOUT_S
 
@@ -35,7 +35,7 @@ def _tell_foreseen(preparer: Preparer, created: TaskCreated, unmet: list[str], a
         name = created.program.name
         raise UsageError(f"{name} is a function, which decides its steps while it runs; --dry-run is for plans")
     seen = {**preparer.foresee(created), "unmet": unmet}
-    print(json_line(seen) if as_json else "\n".join(_lines(tame(seen))))
+    print(json_line(seen) if as_json else "\n".join(_lines(strip_control_chars(seen))))
 
 
 def _lines(seen: Seen) -> Iterator[str]:

@@ -23,7 +23,7 @@ from holdfast.cli.output.format import (
     paint,
     size,
     status_word,
-    tame,
+    strip_control_chars,
     value,
 )
 from holdfast.core.errors import StoreCorrupted
@@ -69,7 +69,7 @@ def inbox(context: typer.Context, filters: Filters = ANY, limit: Limit = 100, as
     if as_json:
         print(json_line(found))
     elif found:
-        print("\n\n".join("\n".join(_as_card(tame(asked))) for asked in found))
+        print("\n\n".join("\n".join(_as_card(strip_control_chars(asked))) for asked in found))
     if not found:
         where = f" by what matches {filters.as_typed()}" if filters.are_given else ""
         aside(f"nothing is asked of anybody{where}", as_json)
@@ -152,7 +152,7 @@ def history(context: typer.Context, filters: Filters = ANY, limit: Limit = 20, a
         print(json_line(found))
     else:
         for told in found:
-            print("\n".join(_as_story(tame(told))))
+            print("\n".join(_as_story(strip_control_chars(told))))
     if not found:
         aside(f"no execution matches {filters.as_typed()}" if filters.are_given else "nothing was run yet", as_json)
     return 0
@@ -236,7 +236,7 @@ def diff(context: typer.Context, execution: Id, other: Id, as_json: AsJson = Fal
             return {"a": a.id, "b": b.id, **await _wired(engine, found)}
 
     found = wait_for(work())
-    print(json_line(found) if as_json else "\n".join(_as_lines(tame(found))))
+    print(json_line(found) if as_json else "\n".join(_as_lines(strip_control_chars(found))))
     return 1 if found["differences"] else 0
 
 

@@ -21,7 +21,7 @@ from holdfast.cli.output.format import (
     local_time,
     one_line,
     paint,
-    tame,
+    strip_control_chars,
     terminal_width,
     writable,
 )
@@ -127,7 +127,7 @@ def _is_here(folder: str) -> bool:
 
 
 def _table(found: Sequence[dict[str, Any]]) -> list[str]:
-    found = tame(list(found))
+    found = strip_control_chars(list(found))
     at_terminal = is_terminal()
     has_folders = any("folder" in head for head in found)
     rows = [["ID", "STATUS", "STEPS", "CREATED", "NAME", *(["FOLDER"] if has_folders else []), "TITLE"]]

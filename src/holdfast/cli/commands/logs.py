@@ -16,7 +16,7 @@ from holdfast.cli.commands.inspect import telling_when_left_alone
 from holdfast.cli.common import completions
 from holdfast.cli.common.context import bare_engine, settings_of, wait_for
 from holdfast.cli.common.options import AsJson, Id, not_empty
-from holdfast.cli.output.format import aside, json_line, local_time, paint, tame
+from holdfast.cli.output.format import aside, json_line, local_time, paint, strip_control_chars
 from holdfast.core.error_text import did_you_mean
 from holdfast.core.errors import NotFound
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from holdfast.core.events import StepLogged, TaskError, TaskMessage
     from holdfast.engine.engine import Engine
     from holdfast.engine.run import Run
-    from holdfast.tools.runtime.attempt_log import Line, Logbook
+    from holdfast.tools.runtime.attempt_log import Logbook, LogLine
 
 PAGE_EVENTS = 1000
 _COLOURS = {"stderr": "yellow", "warning": "yellow", "error": "red", "critical": "red", "dropped": "dim"}
 
 
-class Wanted(NamedTuple):
+class LogSelection(NamedTuple):
     """Of which step, with everything inside it, and of which attempt; "" and 0 are all."""
 
     step: str = ""
@@ -41,10 +41,10 @@ class Wanted(NamedTuple):
         return inside and self.attempt in (0, attempt)
 
 
-class Said(NamedTuple):
+class LogRecord(NamedTuple):
     path: str
     attempt: int
-    line: Line
+    line: LogLine
 
 
 def register(app: typer.Typer) -> None:
@@ -76,7 +76,7 @@ def logs(
       holdfast logs @last --follow
     """
     settings = settings_of(context)
-    wanted = Wanted(step, attempt or 0)
+    wanted = LogSelection(step, attempt or 0)
 
     async def work() -> None:
         async with bare_engine(settings) as engine:
@@ -101,14 +101,14 @@ async def _check_step(run: Run, step: str) -> None:
 
     state = await run.state()
     known = {*state.steps, *planned_steps(state)}
-    if not any(Wanted(step).fits(path, 1) for path in known):
+    if not any(LogSelection(step).fits(path, 1) for path in known):
         raise NotFound(f'there is no step "{step}" in {run.id}{did_you_mean(step, sorted(known))}')
 
 
 # ---- what is stored ------------------------------------------------------------------------------------------------
 
 
-async def _stored(engine: Engine, run: Run, wanted: Wanted) -> AsyncIterator[Said]:
+async def _stored(engine: Engine, run: Run, wanted: LogSelection) -> AsyncIterator[LogRecord]:
     from holdfast.core.events import StepLogged, TaskError
     from holdfast.journal.log import read_events
 
@@ -124,27 +124,27 @@ async def _stored(engine: Engine, run: Run, wanted: Wanted) -> AsyncIterator[Sai
                     yield said
 
 
-async def _trace_of(engine: Engine, event: TaskError) -> list[Said]:
+async def _trace_of(engine: Engine, event: TaskError) -> list[LogRecord]:
     """Of what a function raised in its own body, which is no step."""
     from holdfast.journal.blobs import fetch_value
-    from holdfast.tools.runtime.attempt_log import Line
+    from holdfast.tools.runtime.attempt_log import LogLine
 
     trace: str | None = json.loads(await fetch_value(engine.services.store, event.trace))
-    return [Said("", 1, Line(event.at, "error", text)) for text in (trace or "").splitlines()]
+    return [LogRecord("", 1, LogLine(event.at, "error", text)) for text in (trace or "").splitlines()]
 
 
-async def _lines_of(engine: Engine, event: StepLogged) -> list[Said]:
+async def _lines_of(engine: Engine, event: StepLogged) -> list[LogRecord]:
     from holdfast.journal.blobs import fetch_blob
     from holdfast.tools.runtime.attempt_log import decode_lines
 
     body = await fetch_blob(engine.services.store, event.log)
-    return [Said(event.path, event.attempt, line) for line in decode_lines(body)]
+    return [LogRecord(event.path, event.attempt, line) for line in decode_lines(body)]
 
 
 # ---- what comes ----------------------------------------------------------------------------------------------------
 
 
-async def _followed(engine: Engine, run: Run, wanted: Wanted) -> AsyncIterator[Said]:
+async def _followed(engine: Engine, run: Run, wanted: LogSelection) -> AsyncIterator[LogRecord]:
     from holdfast.core.events import StepLogged, TaskError, TaskMessage
 
     live = _Live()
@@ -171,7 +171,7 @@ class _Live:
         self._live: dict[tuple[str, int], tuple[int, int]] = {}  # from when to when lines were shown live
         self._stored: dict[tuple[str, int], int] = {}
 
-    def lines_of(self, frame: TaskMessage) -> list[Said]:
+    def lines_of(self, frame: TaskMessage) -> list[LogRecord]:
         from holdfast.tools.runtime.attempt_log import HEARD, SAID, Logbook
 
         stream = frame.role if frame.role in HEARD else SAID
@@ -184,9 +184,9 @@ class _Live:
         if lines:
             first, _ = self._live.get(key, (frame.at, 0))
             self._live[key] = (first, frame.at)
-        return [Said(*key, line) for line in lines]
+        return [LogRecord(*key, line) for line in lines]
 
-    def not_shown(self, event: StepLogged, lines: list[Said]) -> list[Said]:
+    def not_shown(self, event: StepLogged, lines: list[LogRecord]) -> list[LogRecord]:
         key = (event.path, event.attempt)
         self._books.pop(key, None)
         self._stored[key] = max(said.line.at for said in lines)
@@ -197,18 +197,18 @@ class _Live:
 # ---- how it is put -------------------------------------------------------------------------------------------------
 
 
-def _as_text(said: Said) -> str:
+def _as_text(said: LogRecord) -> str:
     from holdfast.engine.json_view import iso
 
     again = f"#{said.attempt}" if said.attempt > 1 else ""
     at, stream = local_time(iso(said.line.at)), said.line.stream
-    line = tame(said.line.text)
+    line = strip_control_chars(said.line.text)
     text = paint(line, _COLOURS[stream]) if stream in _COLOURS else line
     path = f"  {said.path}{again}" if said.path else ""
     return f"{at}{path}  {stream:<7}  {text}"
 
 
-def _as_json(said: Said) -> str:
+def _as_json(said: LogRecord) -> str:
     from holdfast.engine.json_view import iso
 
     line = said.line

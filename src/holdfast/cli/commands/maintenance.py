@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.common.bulk import ONE, Doing, Many, Reasons, Selection, Told, do_many, dry_line, heads_of
+from holdfast.cli.common.bulk import ONE, BulkOperation, Many, Reasons, Selection, Told, do_many, dry_line, heads_of
 from holdfast.cli.common.context import bare_engine, is_alone, now_us, settings_of, wait_for
 from holdfast.cli.common.filters import ANY, Filters
 from holdfast.cli.common.invocation import holdfast
@@ -165,7 +165,7 @@ def delete(
     return wait_for(work())
 
 
-def _deleting(settings: Settings, force: bool) -> Doing:
+def _deleting(settings: Settings, force: bool) -> BulkOperation:
     async def work(engine: Engine, ids: list[str], bulk_id: str) -> Told:
         from holdfast.core.commands import Answer
 
@@ -194,7 +194,7 @@ def _deleting(settings: Settings, force: bool) -> Doing:
         gone, kept = await engine.delete(ids, rehearse=True)
         return {one: why for one, why in kept.items() if one not in gone}
 
-    return Doing(word="deleted", status=ENDS, work=work, first=tidy_up, refusals=refusals)
+    return BulkOperation(word="deleted", status=ENDS, work=work, first=tidy_up, refusals=refusals)
 
 
 # ---- hold ----------------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def hold(
     return wait_for(work())
 
 
-def _holding(why: str) -> Doing:
+def _holding(why: str) -> BulkOperation:
     async def work(engine: Engine, ids: list[str], bulk_id: str) -> Told:
         from holdfast.core.commands import Answer
 
@@ -249,7 +249,7 @@ def _holding(why: str) -> Doing:
                 yield one, Answer(command_id=bulk_id, outcome="refused" if text else "applied", text=text or "held")
 
     after = "they go on with: holdfast resume ID, or --held --all"
-    return Doing(word="held", status=UNFINISHED, work=work, after=after)
+    return BulkOperation(word="held", status=UNFINISHED, work=work, after=after)
 
 
 # ---- space ---------------------------------------------------------------------------------------------------------

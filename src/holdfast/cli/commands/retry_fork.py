@@ -23,7 +23,7 @@ from holdfast.cli.common.options import (
     spread,
 )
 from holdfast.cli.common.program_args import locate, typed_inputs
-from holdfast.cli.output.format import count, one_line, tame
+from holdfast.cli.output.format import count, one_line, strip_control_chars
 from holdfast.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _drive_new(
             started = await start(engine, found)
             since, kept = await _kept(engine, started)
             head = await started.head()
-            name = one_line(tame(head.title or head.name))
+            name = one_line(strip_control_chars(head.title or head.name))
             note = f"{name} is execution {head.id}\nkept from {found.id}: {count(kept, 'step')}"
             since = 0 if as_json else since  # programs get every event, people what really happens
             return await stay(engine, started, since=since, note=note, as_json=as_json, no_ask=no_ask)

@@ -142,7 +142,7 @@ class Hook(NamedTuple):
     output: bytes
 
 
-class Work(NamedTuple):
+class RollbackWork(NamedTuple):
     """Everything that is to be undone."""
 
     files: Rollback
@@ -164,7 +164,7 @@ class Work(NamedTuple):
         return done
 
 
-async def _gather(engine: Engine, settings: Settings, state: Execution, step: str) -> Work:
+async def _gather(engine: Engine, settings: Settings, state: Execution, step: str) -> RollbackWork:
     from holdfast.app import adapters_of, vault_of
     from holdfast.tools.files import Files
 
@@ -175,7 +175,7 @@ async def _gather(engine: Engine, settings: Settings, state: Execution, step: st
     keys = {_key_of(state, found) for found in steps}
     calls = files.rollback(_call(state, "", settings), keys if step else None)
     others = [found for found in steps if found.attempt and found.tool and not found.tool.startswith(FAMILY)]
-    return Work(calls, await _hooks(engine, settings, state, others), vault_of(settings))
+    return RollbackWork(calls, await _hooks(engine, settings, state, others), vault_of(settings))
 
 
 def _within(state: Execution, step: str) -> list[Step]:

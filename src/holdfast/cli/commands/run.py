@@ -27,11 +27,11 @@ from holdfast.cli.common.options import (
     spread,
 )
 from holdfast.cli.common.program_args import locate, typed_inputs
-from holdfast.cli.output.format import json_line, one_line, tame
+from holdfast.cli.output.format import json_line, one_line, strip_control_chars
 from holdfast.core.errors import Misconfigured, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.cli.foreground.step_mode import Turnstile
+    from holdfast.cli.foreground.step_mode import StepConfirmer
     from holdfast.engine.drive.scheduler import Recovery
     from holdfast.journal.store import Head
 
@@ -181,7 +181,7 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
                 return await detach(engine, found, as_json)
             head = await found.head()
             recorded = _recorded(head, steps_ended(await found.state()))
-            note = f"going on with {one_line(tame(head.title or head.name))} ({head.id}), {recorded} in the journal"
+            note = f"going on with {one_line(strip_control_chars(head.title or head.name))} ({head.id}), {recorded} in the journal"
             return await stay(
                 engine, found, since=since, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile
             )
@@ -200,21 +200,21 @@ def _recovery(detached: bool) -> Recovery:
     return "nothing" if detached else "family"
 
 
-def _turnstile(wanted: bool, is_blind: bool) -> Turnstile | None:
+def _turnstile(wanted: bool, is_blind: bool) -> StepConfirmer | None:
     """Where every step is held until the person lets it through, if they want that and can be asked."""
     if not wanted:
         return None
-    from holdfast.cli.foreground.step_mode import Turnstile, refuse_without_terminal
+    from holdfast.cli.foreground.step_mode import StepConfirmer, refuse_without_terminal
 
     refuse_without_terminal(is_blind)
-    return Turnstile()
+    return StepConfirmer()
 
 
 def known_by(key: str, head: Head, began_at: int) -> str:
     """That a key was used before, if it was: what is shown then is what has been, and looks like a second run."""
     if head.created_at >= began_at:
         return ""
-    known = f"key {tame(key)} is execution {head.id}"
+    known = f"key {strip_control_chars(key)} is execution {head.id}"
     if not head.ended_at:
         return f"{known}, which was begun before; no other one was started"
     return f"{known}, which {'was' if head.status == 'stopped' else 'has'} {head.status}; nothing was run again"

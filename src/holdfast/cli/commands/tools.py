@@ -110,7 +110,7 @@ def _wire_tool(tool: Any, missing: list[str], known: Known) -> dict[str, Any]:
 
 def _warnings(tool: Any) -> list[str]:
     """What is declared and holds only in part: no code in the engine's own process can be held to such limits."""
-    limits = tool.resources.named() if tool.resources is not None and not tool.apart else ""
+    limits = tool.resources.named() if tool.resources is not None and not tool.isolated else ""
     said = f"{tool.name}: {limits}: held to are only commands that it starts, not its own code in the engine's process"
     return [said] if limits else []
 

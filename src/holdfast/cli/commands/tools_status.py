@@ -12,7 +12,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.tool_stats import Figures, count
 
 if TYPE_CHECKING:
-    from holdfast.journal.tool_status import Notice, Notices
+    from holdfast.journal.tool_status import EngineToolStates, ToolState
     from holdfast.settings import Settings
 
 EXECUTIONS_MAX = 100  # the newest
@@ -25,7 +25,7 @@ class Known(NamedTuple):
     """`notices` is None if no engine runs here that could have said anything."""
 
     figures: dict[str, Figures]
-    notices: list[Notices] | None
+    notices: list[EngineToolStates] | None
 
 
 async def known_of(settings: Settings) -> Known:
@@ -56,7 +56,7 @@ async def _count(settings: Settings, figures: dict[str, Figures]) -> None:
             count((event for _, event in events), figures)
 
 
-def _notices(settings: Settings) -> list[Notices] | None:
+def _notices(settings: Settings) -> list[EngineToolStates] | None:
     """Engines of other machines post nothing here, so of a shared database nobody knows."""
     from holdfast.journal.open import lock_files
     from holdfast.journal.tool_status import Board
@@ -80,14 +80,14 @@ def wire_figures(figures: Figures | None) -> dict[str, Any]:
     }
 
 
-def wire_state(tool: Any, notices: list[Notices] | None) -> dict[str, Any]:
+def wire_state(tool: Any, notices: list[EngineToolStates] | None) -> dict[str, Any]:
     """`breaker` and `health` are null when nobody knows; a breaker that no engine has needed is closed."""
     said = [notice for posted in notices or () for notice in posted.tools if notice.tool == tool.name]
     open_ones = [notice for notice in said if notice.breaker in _WORST]
     worst = max(open_ones, key=lambda notice: _WORST.index(notice.breaker), default=None)
     ill = next((notice for notice in said if notice.health == "ill"), None)
     well = next((notice for notice in said if notice.health == "well"), None)
-    health: Notice | None = ill or well
+    health: ToolState | None = ill or well
     return {
         "breaker": _breaker(tool, notices, worst),
         "breaker_why": worst.why if worst is not None else None,
@@ -99,7 +99,7 @@ def wire_state(tool: Any, notices: list[Notices] | None) -> dict[str, Any]:
     }
 
 
-def _breaker(tool: Any, notices: list[Notices] | None, worst: Notice | None) -> str | None:
+def _breaker(tool: Any, notices: list[EngineToolStates] | None, worst: ToolState | None) -> str | None:
     if tool.breaker is None:
         return "none"
     if notices is None:

@@ -13,7 +13,7 @@ import typer
 from holdfast.cli.common import completions
 from holdfast.cli.common.context import settings_of, wait_for
 from holdfast.cli.common.options import AsJson, pairs, read_inputs_file
-from holdfast.cli.output.format import duration, is_terminal, json_line, tame, value
+from holdfast.cli.output.format import duration, is_terminal, json_line, strip_control_chars, value
 from holdfast.core.errors import InputInvalid, InvalidCall, Misconfigured, Refused
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ async def _call(
     from holdfast.core.resources import Resources
     from holdfast.engine.step.invoke import LATE_S, Patience
     from holdfast.tools.call import Call
-    from holdfast.tools.isolated.parent import run_apart
+    from holdfast.tools.isolated.parent import run_isolated
     from holdfast.tools.runtime.output_capture import cover, listening
     from holdfast.tools.runtime.user_traceback import place_of_bug
     from holdfast.tools.secrets.redaction import masks
@@ -145,7 +145,7 @@ async def _call(
     call = Call("", "test", 1, f"test:{uuid.uuid4()}", settings.root, host=_Aloud())
     call.started_as = tool.effect  # by which it was decided whether to ask for a yes
     call.resources = (tool.resources or Resources()).over(resources_of(dataclasses.asdict(settings.resources)))
-    called = run_apart(tool, given, call) if tool.apart else tool.invoke(validated, call)
+    called = run_isolated(tool, given, call) if tool.isolated else tool.invoke(validated, call)
     began = time.monotonic()
     output, failure = None, None
     try:
@@ -190,7 +190,7 @@ class _Aloud:
 def _aside(text: str) -> None:
     from holdfast.tools.secrets.redaction import masks
 
-    print(tame(masks.text(text)), file=sys.stderr, flush=True)
+    print(strip_control_chars(masks.text(text)), file=sys.stderr, flush=True)
 
 
 _WORDS = {
@@ -204,10 +204,14 @@ def _lines(wired: dict[str, Any]) -> list[str]:
     took = duration(wired["duration_s"])
     failure = wired["failure"]
     if failure is None:
-        return [f"answered in {took}:", json.dumps(tame(wired["output"]), indent=2, ensure_ascii=False)]
+        return [f"answered in {took}:", json.dumps(strip_control_chars(wired["output"]), indent=2, ensure_ascii=False)]
     happened = _WORDS[failure["happened"]]
     where = [f"where: {failure['place']}"] if failure["place"] else []
-    return [f"failed after {took}: {tame(failure['message'])}", *where, f"category: {failure['category']} ({happened})"]
+    return [
+        f"failed after {took}: {strip_control_chars(failure['message'])}",
+        *where,
+        f"category: {failure['category']} ({happened})",
+    ]
 
 
 def _encoded(arguments: dict[str, Any]) -> bytes:

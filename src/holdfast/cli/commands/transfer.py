@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.common.bulk import ONE, Doing, Many, Selection, Told, do_many
+from holdfast.cli.common.bulk import ONE, BulkOperation, Many, Selection, Told, do_many
 from holdfast.cli.common.context import bare_engine, driving_engine, settings_of, wait_for
 from holdfast.cli.common.invocation import holdfast, pastable
 from holdfast.cli.common.options import AsJson, MaybeId, OtherFolder, Replace, check_new, spread
@@ -63,8 +63,8 @@ def checkpoint(
     return wait_for(work())
 
 
-def _saving() -> Doing:
-    return Doing(word="saved", status=(), work=_save_all, with_children=False)
+def _saving() -> BulkOperation:
+    return BulkOperation(word="saved", status=(), work=_save_all, with_children=False)
 
 
 async def _save_all(engine: Engine, ids: list[str], bulk_id: str) -> Told:
@@ -175,7 +175,7 @@ def _folder(output: str) -> Path:
     return folder
 
 
-def _exporting(folder: str, force: bool, hold: bool = False) -> Doing:
+def _exporting(folder: str, force: bool, hold: bool = False) -> BulkOperation:
     async def work(engine: Engine, ids: list[str], bulk_id: str) -> Told:
         for execution_id in ids:
             path = Path(folder) / f"{execution_id}.json"
@@ -187,7 +187,7 @@ def _exporting(folder: str, force: bool, hold: bool = False) -> Doing:
             else:
                 yield execution_id, _said(bulk_id, "applied" if is_new else "unchanged", str(path))
 
-    return Doing(word="exported", status=(), work=work, with_children=False)
+    return BulkOperation(word="exported", status=(), work=work, with_children=False)
 
 
 def _write_new(path: Path, bundle: bytes, force: bool) -> bool:

@@ -19,7 +19,7 @@ from holdfast.cli.common.context import bare_engine, now_us, wait_for
 from holdfast.cli.common.filters import Filters
 from holdfast.cli.common.invocation import pastable
 from holdfast.cli.common.options import not_empty
-from holdfast.cli.output.format import aside, count, json_line, local_time, one_line, tame
+from holdfast.cli.output.format import aside, count, json_line, local_time, one_line, strip_control_chars
 from holdfast.core.errors import NotFound, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ async def _anyone(_store: Store, _head: Head) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doing:
+class BulkOperation:
     """One verb for many: whom it means unless a status is asked for, and how it is done.
 
     `work` does nothing twice for the same bulk id: who was done and not noted is only told again. `first` is done even
@@ -97,11 +97,11 @@ class Many:
     """A verb as it was typed, with all that was said besides whom it means: what a bulk keeps, and can go on with."""
 
     verb: str
-    make: Callable[..., Doing]
+    make: Callable[..., BulkOperation]
     said: dict[str, Any]
     with_tools: bool = False  # whether what is said must fit the tools
 
-    def doing(self, kept: Mapping[str, Any] | None = None) -> Doing:
+    def doing(self, kept: Mapping[str, Any] | None = None) -> BulkOperation:
         return self.make(**(self.said if kept is None else kept))
 
 
@@ -174,7 +174,7 @@ def _check_same(bulk: Bulk, many: Many, selection: Selection) -> None:
             )
 
 
-async def _work_off(engine: Engine, doing: Doing, bulk: Bulk, ids: list[str], as_json: bool) -> int:
+async def _work_off(engine: Engine, doing: BulkOperation, bulk: Bulk, ids: list[str], as_json: bool) -> int:
     meant = f"{count(len(ids), 'execution')} to be {doing.word}"
     aside(f"{meant}; if this is cut off, add --id {bulk.id}", as_json)
     telling = _Telling(doing, as_json)
@@ -187,7 +187,7 @@ async def _work_off(engine: Engine, doing: Doing, bulk: Bulk, ids: list[str], as
 # ---- which ---------------------------------------------------------------------------------------------------------
 
 
-async def _selected(engine: Engine, doing: Doing, selection: Selection, execution: str) -> list[Head]:
+async def _selected(engine: Engine, doing: BulkOperation, selection: Selection, execution: str) -> list[Head]:
     store = engine.services.store
     if execution:
         return [await (await engine.find(execution)).head()]
@@ -248,10 +248,10 @@ def dry_line(head: Head, as_json: bool = False) -> str:
         said = {"id": head.id, "status": head.status, "held": held or None, "name": head.name, "title": head.title}
         return json_line(said)
     status = "held" if held else head.status
-    return f"{head.id}  {status:<11}  {local_time(iso(head.created_at))}  {one_line(tame(head.title or head.name))}"
+    return f"{head.id}  {status:<11}  {local_time(iso(head.created_at))}  {one_line(strip_control_chars(head.title or head.name))}"
 
 
-async def _tell_dry(engine: Engine, doing: Doing, heads: list[Head], as_json: bool) -> int:
+async def _tell_dry(engine: Engine, doing: BulkOperation, heads: list[Head], as_json: bool) -> int:
     refused = await doing.refusals(engine, [head.id for head in heads]) if doing.refusals else {}
     touched = [head for head in heads if head.id not in refused]
     for head in touched:
@@ -283,7 +283,7 @@ class Reasons:
 class _Telling:
     """One object for each with `--json`; for people a count of each outcome, and why what was refused was."""
 
-    def __init__(self, doing: Doing, as_json: bool) -> None:
+    def __init__(self, doing: BulkOperation, as_json: bool) -> None:
         self._doing = doing
         self._as_json = as_json
         self._outcomes: Counter[str] = Counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.cli.common.bulk import IDS_SHOWN, PAGE, Doing, Told, heads_of
+from holdfast.cli.common.bulk import IDS_SHOWN, PAGE, BulkOperation, Told, heads_of
 from holdfast.cli.common.invocation import holdfast
 from holdfast.core.errors import UsageError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LEFT_TO_ENGINES = "they are driven by the engines that run; one without an engine: holdfast resume ID"
 
 
-def resuming(why: str) -> Doing:
+def resuming(why: str) -> BulkOperation:
     async def work(engine: Engine, ids: list[str], bulk_id: str) -> Told:
         import msgspec
 
@@ -34,7 +34,7 @@ def resuming(why: str) -> Doing:
             yield execution_id, msgspec.structs.replace(answer, outcome="applied", text=text)
 
     statuses = ("queued", "running", "waiting", "paused", "interrupted")
-    return Doing(word="resumed", status=statuses, work=work, fits=_is_held, after=_LEFT_TO_ENGINES)
+    return BulkOperation(word="resumed", status=statuses, work=work, fits=_is_held, after=_LEFT_TO_ENGINES)
 
 
 async def _is_held(_store: Store, head: Head) -> bool:
@@ -110,8 +110,8 @@ async def _unended(engine: Engine, ids: list[str]) -> dict[str, str]:
     return {head.id: text for head in await heads_of(engine, ids) if (text := not_ended(head))}
 
 
-def retrying(again: bool) -> Doing:
-    return Doing(
+def retrying(again: bool) -> BulkOperation:
+    return BulkOperation(
         word="retried", status=("failed", "stopped"), work=_retry_all, after=_LEFT_TO_ENGINES,
         done_before=None if again else _retried_before, refusals=_unended,
     )  # fmt: skip

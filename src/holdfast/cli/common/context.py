@@ -21,7 +21,7 @@ from holdfast.journal.postgres.address import is_postgres
 
 if TYPE_CHECKING:
     from holdfast.app import Engine
-    from holdfast.cli.foreground.step_mode import Turnstile
+    from holdfast.cli.foreground.step_mode import StepConfirmer
     from holdfast.engine.drive.scheduler import Recovery
     from holdfast.engine.engine import Engine as BareEngine
     from holdfast.journal.liveness import Liveness
@@ -84,7 +84,7 @@ async def bare_engine(settings: Settings, *, with_tools: bool = False) -> AsyncG
 
 @asynccontextmanager
 async def driving_engine(
-    settings: Settings, turnstile: Turnstile | None = None, *, recover: Recovery = "family"
+    settings: Settings, turnstile: StepConfirmer | None = None, *, recover: Recovery = "family"
 ) -> AsyncGenerator[Engine]:
     """An engine with everything, that drives what it is given and the children of that, or leaves it to others."""
     from holdfast.app import Engine

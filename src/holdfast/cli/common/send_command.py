@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.common.bulk import Doing, Many, Selection, Told, do_many
+from holdfast.cli.common.bulk import BulkOperation, Many, Selection, Told, do_many
 from holdfast.cli.common.context import bare_engine, left_alone, settings_of, wait_for
 from holdfast.cli.common.invocation import pastable
 from holdfast.cli.output.format import json_line
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.core.commands import Answer
-    from holdfast.engine.commands.builders import Order
+    from holdfast.engine.commands.builders import CommandRequest
     from holdfast.engine.engine import Engine
     from holdfast.engine.run import Run
     from holdfast.journal.store import Head, Store
@@ -73,11 +73,11 @@ def give(
     from holdfast.engine.commands import builders
 
     settings = settings_of(context)
-    order: Order = getattr(builders, verb)(**said)
+    order: CommandRequest = getattr(builders, verb)(**said)
     if selection.is_meant(execution):
         _check_for_many(order)
 
-        def make(**kept: Any) -> Doing:
+        def make(**kept: Any) -> BulkOperation:
             return _doing(getattr(builders, verb)(**kept))
 
         many = Many(verb=verb, make=make, said=said, with_tools=verb == "resolve")
@@ -100,7 +100,7 @@ def give(
     return wait_for(work())
 
 
-def _check_for_many(order: Order) -> None:
+def _check_for_many(order: CommandRequest) -> None:
     from msgspec import UNSET
 
     for option, given in (("--with", order.edits), ("--output", order.output)):
@@ -108,7 +108,7 @@ def _check_for_many(order: Order) -> None:
             raise UsageError(f"{option} goes with the ID of one execution: it is checked against the tool that asks")
 
 
-def _doing(order: Order) -> Doing:
+def _doing(order: CommandRequest) -> BulkOperation:
     verb = _VERBS[order.verb]
     step = order.arguments.get("step", "")
 
@@ -124,7 +124,7 @@ def _doing(order: Order) -> Doing:
             asking = await _open_requests(store, head)
         return any(kind in verb.asks and step in ("", path) for kind, path in asking)
 
-    return Doing(word=f"{verb.done} at {step}" if step else verb.done, status=verb.status, work=work, fits=asks)
+    return BulkOperation(word=f"{verb.done} at {step}" if step else verb.done, status=verb.status, work=work, fits=asks)
 
 
 async def _open_requests(store: Store, head: Head) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from holdfast.cli.output.format import distance, tame
+from holdfast.cli.output.format import distance, strip_control_chars
 
 _MORE = (("details", "d"), ("later", "l"))
 
@@ -48,7 +48,7 @@ def _of_question(schema: Mapping[str, Any]) -> list[Choice]:
     choices = cast("list[Any]", schema.get("choices") or []) if schema.get("type") != "list" else []
     texts = [choice if isinstance(choice, str) else msgspec.json.encode(choice).decode() for choice in choices]
     return [
-        Choice(text, (text,) if str(number) in texts else (text, str(number)), tame(f"{number} {text}"))
+        Choice(text, (text,) if str(number) in texts else (text, str(number)), strip_control_chars(f"{number} {text}"))
         for number, text in enumerate(texts, 1)
     ]
 
@@ -66,7 +66,7 @@ def chosen(choices: Sequence[Choice], typed: str) -> str:
 
 def details_lines(request: Mapping[str, Any]) -> list[str]:
     """All that is known of a request. A text stands below its name, line by line, whole."""
-    shown = tame(dict(request))
+    shown = strip_control_chars(dict(request))
     lines = [f"  tool: {shown['tool']}"] if shown["tool"] else []
     arguments: Any = shown["arguments"]
     if isinstance(arguments, dict):

@@ -18,7 +18,7 @@ from holdfast.cli.common.context import bare_engine, left_alone
 from holdfast.cli.common.invocation import holdfast
 from holdfast.cli.foreground.prompt import ask_person
 from holdfast.cli.foreground.signals import Signals
-from holdfast.cli.foreground.step_mode import Turnstile
+from holdfast.cli.foreground.step_mode import StepConfirmer
 from holdfast.cli.output.format import is_terminal
 from holdfast.cli.output.views import Audience, View, view_for
 from holdfast.core.errors import Refused, StoreCorrupted
@@ -49,7 +49,7 @@ async def stay(
     no_ask: bool,
     since: int = 0,
     note: str = "",
-    turnstile: Turnstile | None = None,
+    turnstile: StepConfirmer | None = None,
 ) -> int:
     """Drive it, or follow whoever does, as long as there is something to see."""
     signals = Signals()
@@ -90,7 +90,7 @@ class Foreground:
         asks: bool = False,
         follows: bool = False,
         stays: bool = False,
-        turnstile: Turnstile | None = None,
+        turnstile: StepConfirmer | None = None,
         signals: Signals | None = None,
     ) -> None:
         self._engine = engine
@@ -190,7 +190,7 @@ class Foreground:
                     return False
         return True
 
-    async def _ask_about_step(self, turnstile: Turnstile) -> None:
+    async def _ask_about_step(self, turnstile: StepConfirmer) -> None:
         await self._catch_up(None)
         async with self._floor:
             self._view.rest()

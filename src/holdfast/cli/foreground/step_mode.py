@@ -20,7 +20,7 @@ from holdfast.core import events as ev
 from holdfast.core.errors import UsageError
 from holdfast.core.execution import Execution
 from holdfast.core.skips import AT_TERMINAL
-from holdfast.engine.program import SERIOUS, ChildTask, Outcome, Program, ProgramKind, Stakes, StepCall, Steps
+from holdfast.engine.program import SERIOUS, ChildTask, FailureImpact, Outcome, Program, ProgramKind, StepCall, Steps
 from holdfast.engine.run import Run
 
 Word = Literal["go", "skip", "rest", "stop"]
@@ -45,7 +45,7 @@ class Held:
     word: asyncio.Future[Word] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Turnstile:
+class StepConfirmer:
     """Lets steps through one at a time. `tell` is called when one has come; whoever asks the person takes it."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ def _let(held: Held, word: Word) -> None:
 
 
 class _SteppedKind:
-    def __init__(self, kind: ProgramKind, turnstile: Turnstile) -> None:
+    def __init__(self, kind: ProgramKind, turnstile: StepConfirmer) -> None:
         self._kind = kind
         self._turnstile = turnstile
 
@@ -123,7 +123,7 @@ class _SteppedKind:
 
 
 class _SteppedProgram:
-    def __init__(self, program: Program, turnstile: Turnstile, whose: str) -> None:
+    def __init__(self, program: Program, turnstile: StepConfirmer, whose: str) -> None:
         self._program = program
         self._turnstile = turnstile
         self._whose = whose
@@ -135,7 +135,7 @@ class _SteppedProgram:
 class _SteppedSteps:
     """What the engine offers, behind the turnstile. Approvals and questions are put to the person anyway."""
 
-    def __init__(self, steps: Steps, turnstile: Turnstile, whose: str) -> None:
+    def __init__(self, steps: Steps, turnstile: StepConfirmer, whose: str) -> None:
         self._steps = steps
         self._turnstile = turnstile
         self._whose = whose
@@ -151,7 +151,7 @@ class _SteppedSteps:
     async def sleep(self, path: str, due_at: int, name: str = "", digest: str = "") -> Outcome:
         return await self._held(path, "wait", None, lambda: self._steps.sleep(path, due_at, name, digest))
 
-    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
+    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: FailureImpact = SERIOUS) -> Outcome:
         what = f"wait for the event {name}"
         return await self._held(path, what, None, lambda: self._steps.wait_event(path, name, due_at, stakes))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.cli.common.invocation import holdfast, pastable
 from holdfast.cli.foreground.answer_parsing import fields_of, prompt_of
-from holdfast.cli.output.format import count, distance, duration, one_line, tame, usd, value
+from holdfast.cli.output.format import count, distance, duration, one_line, strip_control_chars, usd, value
 from holdfast.core.cards import CATEGORY_WORDS, HAPPENED_WORDS, KEPT_WORDS, REMEDY_WORDS, choices_after, choices_of
 from holdfast.core.commands import REASON_WORDS
 
@@ -147,7 +147,7 @@ def _path_of(event: Wired) -> str:
 
 def line_of(event: Wired) -> str:
     """A durable event in one line. An event without words of its own is shown by its name."""
-    event = tame(dict(event))
+    event = strip_control_chars(dict(event))
     write = _LINES.get(event["type"])
     return write(event) if write else event["type"]
 
@@ -171,7 +171,7 @@ def commands_for(request: Wired, execution_id: str) -> list[tuple[str, str]]:
 
 def request_lines(request: Wired, execution_id: str) -> list[str]:
     """An open request with everything needed to decide, and how to."""
-    request = tame(dict(request))
+    request = strip_control_chars(dict(request))
     first, *rest = request["message"].splitlines() or [""]
     lines = [f"{request['path']} asks for {_words_for(request)}: {first}", *(f"  {line.strip()}" for line in rest)]
     if request["tool"]:
@@ -204,7 +204,7 @@ def _silence(request: Wired) -> str:
 
 def failure_lines(shown: Wired) -> list[str]:
     """Of a failed execution: what happened, what it affects, what can be done now."""
-    shown = tame(dict(shown))
+    shown = strip_control_chars(dict(shown))
     failure = shown["failure"]
     where = f" at step {shown['failed_step']}" if shown.get("failed_step") else ""
     first, *rest = failure["message"].splitlines() or [""]

@@ -84,15 +84,17 @@ def writable(sign: str, plain: str) -> str:
     return sign
 
 
-def tame(data: Any) -> Any:
+def strip_control_chars(data: Any) -> Any:
     """The same without characters that would command a terminal: titles, outputs and errors are not ours, and an
     execution may come from a stranger's file."""
     if isinstance(data, str):
         return _COMMANDING.sub("�", data) if _COMMANDING.search(data) else data
     if isinstance(data, dict):
-        return {tame(key): tame(item) for key, item in cast("dict[Any, Any]", data).items()}
+        return {
+            strip_control_chars(key): strip_control_chars(item) for key, item in cast("dict[Any, Any]", data).items()
+        }
     if isinstance(data, list):
-        return [tame(item) for item in cast("list[Any]", data)]
+        return [strip_control_chars(item) for item in cast("list[Any]", data)]
     return data
 
 

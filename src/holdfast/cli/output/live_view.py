@@ -20,7 +20,7 @@ from holdfast.cli.output.format import (
     duration,
     has_colours,
     one_line,
-    tame,
+    strip_control_chars,
     value,
 )
 from holdfast.cli.output.step_tree import label, tree
@@ -60,7 +60,7 @@ class LiveView:
         if isinstance(event, ev.TaskMessage):
             lines = event.content.strip().splitlines()
             if lines:
-                self._said[event.path] = tame(lines[-1])
+                self._said[event.path] = strip_control_chars(lines[-1])
             return
         if watched.seq is None or isinstance(event, ev.Frame):
             return
@@ -104,7 +104,7 @@ class LiveView:
 
     def _heading(self, state: Execution) -> Text:
         created = state.facts()
-        heading = Text.assemble((one_line(tame(state.title or created.program.name)), "bold"), "  ")
+        heading = Text.assemble((one_line(strip_control_chars(state.title or created.program.name)), "bold"), "  ")
         heading.append(state.status, STATUS_COLOURS.get(state.status, ""))
         heading.append(f"  {state.id}", "dim")
         return heading

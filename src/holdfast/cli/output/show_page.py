@@ -20,7 +20,7 @@ from holdfast.cli.output.format import (
     output_line,
     paint,
     status_word,
-    tame,
+    strip_control_chars,
     usd,
     value,
     writable,
@@ -35,7 +35,7 @@ Wired = Mapping[str, Any]
 
 def page_of(shown: Wired, *, everything: bool = False) -> list[str]:
     """Many items of one `for_each` and many children are counted instead of shown, unless `everything` is wanted."""
-    shown = tame(dict(shown))
+    shown = strip_control_chars(dict(shown))
     lines = [*_heading(shown), "", *_steps(shown, everything)]
     if shown["children"]:
         lines += ["", paint("children", "bold"), *_children(shown["children"], everything)]

@@ -20,7 +20,7 @@ from holdfast.cli.output.format import (
     output_line,
     silence,
     status_word,
-    tame,
+    strip_control_chars,
 )
 from holdfast.core import events as ev
 from holdfast.core.execution import Execution
@@ -126,7 +126,7 @@ class PlainView:
             if self._follows or event.role not in HEARD or event.path in self._programs:
                 room = self._rooms.setdefault(event.path, _Room(event.at))
                 for line in event.content.splitlines():
-                    shown = f"  {event.path} | {tame(line)}"
+                    shown = f"  {event.path} | {strip_control_chars(line)}"
                     if room.takes(event.at, len(shown)):
                         self._own_up(event.path)
                         print(shown, flush=True)
@@ -209,7 +209,7 @@ class _Room:
 
 def closing_lines(result: Mapping[str, Any]) -> list[str]:
     """The outcome for people, and what to type next."""
-    result = tame(dict(result))
+    result = strip_control_chars(dict(result))
     identity, status = result["id"], result["status"]
     lines = [f"{status_word(status)}{_how_far(result)}: {one_line(result['title'] or result['name'])} ({identity})"]
     match status:

@@ -68,7 +68,7 @@ class ToolCatalog(Protocol):
         ...
 
 
-class Doing:
+class ActionReader:
     def __init__(
         self,
         tools: ToolCatalog | None,

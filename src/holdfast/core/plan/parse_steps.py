@@ -27,7 +27,7 @@ from holdfast.core.plan.model import (
     PlanStepKind,
     StepDefaults,
 )
-from holdfast.core.plan.parse_action import Doing, ToolCatalog, read_on_error
+from holdfast.core.plan.parse_action import ActionReader, ToolCatalog, read_on_error
 from holdfast.core.plan.scope import UNNAMED, Scope
 
 _ID = re.compile(r"[a-z][a-z0-9_]*")
@@ -61,7 +61,7 @@ class StepsReader:
         self._expressions = expressions
         self._problems = problems
         self._defaults = defaults
-        self._doing = Doing(tools, programs, problems, self.template, defaults)
+        self._doing = ActionReader(tools, programs, problems, self.template, defaults)
 
     def template(self, value: Any, place: str, scope: Scope) -> Template:
         template = Template.compile(value, self._expressions, scope.names, place, self._problems)

@@ -14,7 +14,7 @@ UNNAMED = "?"  # begins the stand-in for the id of a step that has none, so that
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class ScopeLevel:
     """One list of steps, seen from one of them; seen from outside (`step` empty), all its steps have ended."""
 
     graph: Graph
@@ -27,17 +27,17 @@ class Scope:
 
     inputs: frozenset[str]
     names: frozenset[str] = frozenset({"inputs"})
-    levels: tuple[Level, ...] = ()
+    levels: tuple[ScopeLevel, ...] = ()
     secrets: frozenset[str] | None = None  # those that are declared; None: nobody has looked
     may_use_secrets: bool = False
 
     def inside(self, graph: Graph) -> Scope:
         names = self.names | {f"steps.{step}" for step in graph.ids if not step.startswith(UNNAMED)}
-        return replace(self, names=names, levels=(*self.levels, Level(graph)))
+        return replace(self, names=names, levels=(*self.levels, ScopeLevel(graph)))
 
     def at(self, step: str) -> Scope:
         """The same list, seen from one of its steps."""
-        return replace(self, levels=(*self.levels[:-1], Level(self.levels[-1].graph, step)))
+        return replace(self, levels=(*self.levels[:-1], ScopeLevel(self.levels[-1].graph, step)))
 
     def with_secrets(self) -> Scope:
         """The arguments of a tool: the only place where a secret is of any use."""

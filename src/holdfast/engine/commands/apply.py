@@ -14,7 +14,7 @@ from holdfast.journal.log import Log
 def ruling_on(services: Services, state: Execution, command: Command, at: int) -> Ruling:
     """What a command will do, by the rules and by what the programs and tools of this process know; nothing is done."""
     ruling = rule(state, command, at)
-    objection = services.objection(state, ruling.events) if ruling.outcome == "applied" else ""
+    objection = services.validation_error(state, ruling.events) if ruling.outcome == "applied" else ""
     return Ruling(outcome="refused", text=objection) if objection else ruling
 
 

@@ -17,7 +17,7 @@ from holdfast.core.errors import InputInvalid
 from holdfast.tools.json_values import encode
 
 
-class Order(NamedTuple):
+class CommandRequest(NamedTuple):
     """`edits` and `output` must fit the tool of the step that asks, `steps` the plan: they depend on the execution."""
 
     verb: Verb
@@ -27,57 +27,59 @@ class Order(NamedTuple):
     steps: Sequence[Mapping[str, Any]] | None = None
 
 
-def pause(*, why: str = "", now: bool = False) -> Order:
+def pause(*, why: str = "", now: bool = False) -> CommandRequest:
     """`now` does not wait for running steps, and is the same as an interrupt."""
-    return interrupt(why=why) if now else Order("pause", {"why": why})
+    return interrupt(why=why) if now else CommandRequest("pause", {"why": why})
 
 
-def interrupt(*, why: str = "") -> Order:
-    return Order("interrupt", {"why": why})
+def interrupt(*, why: str = "") -> CommandRequest:
+    return CommandRequest("interrupt", {"why": why})
 
 
-def stop(*, why: str = "") -> Order:
-    return Order("stop", {"why": why})
+def stop(*, why: str = "") -> CommandRequest:
+    return CommandRequest("stop", {"why": why})
 
 
 def approve(
     step: str = "", *, why: str = "", arguments: Mapping[str, Any] | None = None, sticky: bool = False
-) -> Order:
+) -> CommandRequest:
     edited = _raw(arguments) if arguments is not None else UNSET
-    return Order("approve", {"step": step, "why": why, "arguments": edited, "sticky": sticky}, edits=arguments)
+    return CommandRequest("approve", {"step": step, "why": why, "arguments": edited, "sticky": sticky}, edits=arguments)
 
 
-def deny(step: str = "", *, why: str = "") -> Order:
-    return Order("deny", {"step": step, "why": why})
+def deny(step: str = "", *, why: str = "") -> CommandRequest:
+    return CommandRequest("deny", {"step": step, "why": why})
 
 
-def answer(step: str, value: Any) -> Order:
-    return Order("answer", {"step": step, "data": _raw(value)})
+def answer(step: str, value: Any) -> CommandRequest:
+    return CommandRequest("answer", {"step": step, "data": _raw(value)})
 
 
-def resolve(step: str, remedy: str, *, output: Any = None, arguments: Mapping[str, Any] | None = None) -> Order:
+def resolve(
+    step: str, remedy: str, *, output: Any = None, arguments: Mapping[str, Any] | None = None
+) -> CommandRequest:
     if arguments is not None and remedy != "again":
         raise InputInvalid('edited arguments go with remedy "again"')
     done = remedy == "done"
     data = _raw(arguments) if arguments is not None else _raw(output) if done else UNSET
     said = {"step": step, "remedy": remedy, "data": data}
-    return Order("resolve", said, edits=arguments, output=output if done else UNSET)
+    return CommandRequest("resolve", said, edits=arguments, output=output if done else UNSET)
 
 
-def send(name: str, data: Any = None) -> Order:
-    return Order("send", {"name": name, "data": _raw(data)})
+def send(name: str, data: Any = None) -> CommandRequest:
+    return CommandRequest("send", {"name": name, "data": _raw(data)})
 
 
-def extend(steps: Sequence[Mapping[str, Any]]) -> Order:
-    return Order("extend", {"count": len(steps)}, steps=steps)
+def extend(steps: Sequence[Mapping[str, Any]]) -> CommandRequest:
+    return CommandRequest("extend", {"count": len(steps)}, steps=steps)
 
 
-def budget(*, add: float | None = None, limit: float | None = None) -> Order:
+def budget(*, add: float | None = None, limit: float | None = None) -> CommandRequest:
     if (add is None) == (limit is None):
         raise InputInvalid("say what to do with the budget, with exactly one of add and limit")
     if limit is not None:
-        return Order("budget", {"limit_micros": _usd("limit", limit)})
-    return Order("budget", {"add_micros": _usd("add", add)})
+        return CommandRequest("budget", {"limit_micros": _usd("limit", limit)})
+    return CommandRequest("budget", {"add_micros": _usd("add", add)})
 
 
 def _usd(name: str, given: object) -> int:

@@ -18,7 +18,7 @@ from holdfast.core.events import Request
 from holdfast.core.execution import Execution
 from holdfast.core.lifecycle import ENDS
 from holdfast.engine.commands import inbox
-from holdfast.engine.commands.builders import Order
+from holdfast.engine.commands.builders import CommandRequest
 from holdfast.engine.commands.hold import let_go
 from holdfast.engine.commands.inbox import DriverOf
 from holdfast.engine.commands.validation import edits_objection
@@ -41,7 +41,7 @@ class CommandGateway:
         self._driver_of = driver_of
         self._wake = wake
 
-    async def give(self, execution_id: str, order: Order, *, by: str = "", command_id: str = "") -> Answer:
+    async def give(self, execution_id: str, order: CommandRequest, *, by: str = "", command_id: str = "") -> Answer:
         """Give one execution a command. The answer says whether it was applied, changed nothing, waits or was refused.
 
         Raises InputInvalid for what cannot fit the step that asks. The same `command_id` again means the same command.
@@ -53,7 +53,7 @@ class CommandGateway:
         return answer
 
     async def give_many(
-        self, execution_ids: Sequence[str], order: Order, *, bulk_id: str, by: str = ""
+        self, execution_ids: Sequence[str], order: CommandRequest, *, bulk_id: str, by: str = ""
     ) -> AsyncIterator[tuple[str, Answer]]:
         """The same command for many executions, and what became of each, as the answers come.
 
@@ -75,7 +75,7 @@ class CommandGateway:
 
     async def tend_children(self, execution_id: str) -> None:
         """Apply what waits for children that nobody drives."""
-        await inbox.Commander(self._services, self._liveness, self._driver_of).tend_children(execution_id)
+        await inbox.CommandApplier(self._services, self._liveness, self._driver_of).tend_children(execution_id)
 
     def _command(
         self, execution_id: str, verb: Verb, by: str, command_id: str, arguments: Mapping[str, Any]
@@ -95,7 +95,7 @@ class CommandGateway:
 
     # ---- what comes with a command -------------------------------------------------------------------------------
 
-    async def _checked(self, execution_id: str, order: Order) -> dict[str, Any]:
+    async def _checked(self, execution_id: str, order: CommandRequest) -> dict[str, Any]:
         """What a person changes must fit the tool, as what a program asks for must. Returns what was made of it."""
         if order.steps is not None:
             return {"data": await self._extension(execution_id, order.steps)}

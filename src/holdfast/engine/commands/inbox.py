@@ -102,7 +102,7 @@ async def settle(
     services: Services, liveness: Liveness, command: Command, driver_of: DriverOf, wait_s: float = COMMAND_WAIT_S
 ) -> Answer:
     """Wait for the answer to a command that was posted; if nobody drives, it is applied here."""
-    commander = Commander(services, liveness, driver_of)
+    commander = CommandApplier(services, liveness, driver_of)
     loop = asyncio.get_running_loop()
     give_up = loop.time() + wait_s
     subscription = services.feed.subscribe(command.execution_id, status_only=True)
@@ -165,7 +165,7 @@ def _check_whole(head: Head) -> None:
         )
 
 
-class Commander:
+class CommandApplier:
     """Applies commands to executions that nobody drives."""
 
     def __init__(self, services: Services, liveness: Liveness, driver_of: DriverOf) -> None:

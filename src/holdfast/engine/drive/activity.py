@@ -23,11 +23,11 @@ REFUSALS_MAX = 100  # how often a program that is being put to sleep may ask for
 QUIET_S = 0.01  # how long nothing may move before an execution counts as waiting; short waits are not worth an event
 
 
-class Pulse:
-    def __init__(self, run: Driver, slot: Slot) -> None:
+class ActivityTracker:
+    def __init__(self, driver: Driver, slot: Slot) -> None:
         self.movers: set[asyncio.Task[Any]] = set()  # tasks that are inside a step
         self.wake_wanted = False  # something could go on and has no place yet: whoever drives next must know
-        self._run = run
+        self._driver = driver
         self._slot = slot
         self._active = 0
         self._refusals = 0
@@ -40,7 +40,7 @@ class Pulse:
 
     async def begin(self) -> None:
         await self._slot.acquire()
-        if self._run.state.status == "running":
+        if self._driver.state.status == "running":
             self._going.set()
 
     def rest(self) -> None:
@@ -69,7 +69,7 @@ class Pulse:
 
     async def admit(self) -> None:
         """Let a step begin: not while paused, not while letting go; wake up first if the execution waits."""
-        run = self._run
+        run = self._driver
         if run.cause is not None or run.log.error is not None:
             await self._refuse()
         while run.state.status != "running":
@@ -86,7 +86,7 @@ class Pulse:
         self._refusals += 1
         await asyncio.sleep(0)
         if self._refusals > REFUSALS_MAX:
-            await self._run.loop.create_future()
+            await self._driver.loop.create_future()
         raise Suspended
 
     def busy(self, task: asyncio.Task[Any]) -> bool:
@@ -102,7 +102,7 @@ class Pulse:
         if not was_moving:
             self.movers.discard(task)
         if self._active == 0:
-            if self._waits or self._run.state.status == "paused":
+            if self._waits or self._driver.state.status == "paused":
                 self._look_for_quiet()
             self.stop_draining()
 
@@ -115,7 +115,7 @@ class Pulse:
         self._close_lost(wait.reason.path)
         self._waits[wait] = None
         self._active -= 1
-        wait.arm(self._run)
+        wait.arm(self._driver)
         self._look_for_quiet()
         try:
             try:
@@ -123,7 +123,9 @@ class Pulse:
             finally:
                 wait.disarm()
                 self._waits.pop(wait, None)
-            if self._run.state.status == "paused":  # what it waited for came with the pause: it must not stay in memory
+            if (
+                self._driver.state.status == "paused"
+            ):  # what it waited for came with the pause: it must not stay in memory
                 self._look_for_quiet()
             await self.admit()
         finally:
@@ -138,20 +140,20 @@ class Pulse:
 
     def _may_end(self, wait: Wait) -> bool:
         """Not if its step may have had an effect: what it came to must be known."""
-        step = self._run.state.steps.get(wait.reason.path)
+        step = self._driver.state.steps.get(wait.reason.path)
         return step is None or step.status in ("waiting", "retrying") or step.kind == "child"
 
     def _close_lost(self, path: str) -> None:
         """A step that waits for money or for its turn before another attempt: if the last one ended with its process,
         nobody may take it for one that runs.
         """
-        run, step = self._run, self._run.state.steps.get(path)
+        run, step = self._driver, self._driver.state.steps.get(path)
         if step is not None and step.status == "running" and step.kind in ("tool", "code"):
             run.append(ev.StepInterrupted(at=run.now_us(), path=path, attempt=step.attempt, lost=True))
 
-    def poke(self) -> None:
+    def wake_ready(self) -> None:
         """Something may have changed: let go on whoever can."""
-        run = self._run
+        run = self._driver
         ready = [wait for wait in self._waits if wait.is_ready() and not wait.future.done()]
         if not ready or run.cause is not None:
             return
@@ -167,9 +169,9 @@ class Pulse:
 
     def commanded(self, verb: str) -> None:
         """A command was applied: what it holds comes to rest, and what it lets go on does."""
-        status = self._run.state.status
+        status = self._driver.state.status
         if verb == "extend" and status == "waiting":
-            self._run.append(wake=True)  # its new steps are not known to be ready before the program has seen them
+            self._driver.append(wake=True)  # its new steps are not known to be ready before the program has seen them
         if status == "running":
             self._going.set()
         elif status == "paused" and not self._active:
@@ -177,30 +179,30 @@ class Pulse:
 
     def take_place(self) -> None:
         """Resumed: it needs a place again, in its turn."""
-        self._run.errand(self._slot.acquire)
+        self._driver.errand(self._slot.acquire)
 
     async def _wake_and_poke(self) -> None:
         await self._slot.acquire()
-        if self._run.cause is None and self._run.state.status == "waiting":
+        if self._driver.cause is None and self._driver.state.status == "waiting":
             if self._is_any_ready():
                 self._woken()
             else:
                 self._slot.give_away()
-        self.poke()
+        self.wake_ready()
 
     async def _wake(self) -> None:
         if not self._slot.take_now():
             self._want_to_wake()
             await self._slot.acquire()
-        if self._run.cause is None and self._run.state.status == "waiting":
+        if self._driver.cause is None and self._driver.state.status == "waiting":
             self._woken()
 
     def _want_to_wake(self) -> None:
         self.wake_wanted = True
-        self._run.append(wake=True)
+        self._driver.append(wake=True)
 
     def _woken(self) -> None:
-        run = self._run
+        run = self._driver
         self.wake_wanted = False
         if self._park_timer is not None:
             self._park_timer.cancel()
@@ -212,11 +214,11 @@ class Pulse:
     def _look_for_quiet(self) -> None:
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
-        self._quiet_timer = self._run.loop.call_later(QUIET_S, self._quiet)
+        self._quiet_timer = self._driver.loop.call_later(QUIET_S, self._quiet)
 
     def _quiet(self) -> None:
         """Nothing runs and nothing is ready: say so, give the place away, and after a while go to sleep."""
-        run = self._run
+        run = self._driver
         if self._active or run.cause is not None:
             return
         if run.state.status == "paused":
@@ -231,14 +233,14 @@ class Pulse:
         """An execution with a concurrency key sleeps at once: its place belongs to others while it waits. Not while it
         stands in line for a tool, which is short, and would be begun anew each time."""
         if any(wait.reason.kind == "limit" for wait in self._waits):
-            return self._run.services.limits.passivate_after_s
-        if self._run.state.facts().concurrency is not None or self._slot.crowded():
+            return self._driver.services.limits.passivate_after_s
+        if self._driver.state.facts().concurrency is not None or self._slot.crowded():
             return 0.0
-        return self._run.services.limits.passivate_after_s
+        return self._driver.services.limits.passivate_after_s
 
     def _finish_if_waiting(self) -> None:
-        if self._run.state.status == "waiting" and not self._is_any_ready() and not self.wake_wanted:
-            self._run.finish("parked")
+        if self._driver.state.status == "waiting" and not self._is_any_ready() and not self.wake_wanted:
+            self._driver.finish("parked")
 
     def _is_any_ready(self) -> bool:
         return any(wait.is_ready() for wait in self._waits)

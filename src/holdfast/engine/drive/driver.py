@@ -24,15 +24,15 @@ from holdfast.core.plan.resources import limits_of
 from holdfast.core.resources import Usage
 from holdfast.engine.commands.apply import apply_command, ruling_on
 from holdfast.engine.commands.child_messages import told_at_end
-from holdfast.engine.drive.activity import Pulse
+from holdfast.engine.drive.activity import ActivityTracker
 from holdfast.engine.drive.lost_attempts import running_attempts, told_as_lost, told_with_usage
 from holdfast.engine.drive.slots import Slot
 from holdfast.engine.drive.steps_port import DriverSteps
 from holdfast.engine.limits.guards import together_of
 from holdfast.engine.program import Program
 from holdfast.engine.services import Services
-from holdfast.engine.step.budget_gate import Purse
-from holdfast.engine.step.call_host import Voice
+from holdfast.engine.step.budget_gate import BudgetGate
+from holdfast.engine.step.call_host import CallHost
 from holdfast.engine.step.invoke import EXECUTION_GRACE
 from holdfast.engine.transfer.auto_checkpoint import Checkpointing
 from holdfast.journal.log import Log, read_events
@@ -67,14 +67,14 @@ class Driver:
         self.loop_time = self.loop.time
         self._clock_now_us = services.clock.now_us
         self._watched = services.feed.watched
-        self._pulse = pulse = Pulse(self, slot)
+        self._pulse = pulse = ActivityTracker(self, slot)
         self.busy, self.idle, self.admit = pulse.busy, pulse.idle, pulse.admit
-        self.park, self.poke, self.end_wait = pulse.park, pulse.poke, pulse.end_wait
-        self.purse = Purse(self)
+        self.park, self.wake_ready, self.end_wait = pulse.park, pulse.wake_ready, pulse.end_wait
+        self.purse = BudgetGate(self)
         self.places = services.guards.own_places(log.state.facts().parallel)
         self.limits = limits_of(log.state.facts())
         self.together = together_of(log.state, self.limits.total)
-        self.voice = Voice(self)
+        self.voice = CallHost(self)
         self.make_call = self.voice.make_call
         self.keep = log.blobs.keep
         self._checkpoints = Checkpointing(self) if log.state.facts().checkpoint and services.data_folder else None
@@ -342,7 +342,7 @@ class Driver:
             self._pulse.commanded(command.verb)
             self._tell_extended()
             self.purse.look()
-            self.poke()
+            self.wake_ready()
             if command.verb == "resume" and self.state.status == "running":
                 self._pulse.take_place()
 

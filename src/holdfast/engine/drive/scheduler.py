@@ -14,11 +14,11 @@ from typing import Literal, Protocol
 
 from holdfast.core.errors import Fenced, HoldfastError, JournalError, NotFound, StoreCorrupted, StoreUnavailable
 from holdfast.core.execution import Execution
-from holdfast.engine.commands.inbox import Commander
+from holdfast.engine.commands.inbox import CommandApplier
 from holdfast.engine.drive.claims import take
 from holdfast.engine.drive.driver import Driver
 from holdfast.engine.drive.slots import Slot, Slots
-from holdfast.engine.drive.suspend_detector import Standing
+from holdfast.engine.drive.suspend_detector import SuspendDetector
 from holdfast.engine.retention import Tidier
 from holdfast.engine.services import Services
 from holdfast.journal.liveness import Liveness
@@ -33,7 +33,7 @@ Recovery = Literal["all", "family", "none", "nothing"]
 log = logging.getLogger("holdfast")
 
 
-class Onlooker(Protocol):
+class DriverObserver(Protocol):
     """Somebody who is told what this process drives, such as a worker that writes it down."""
 
     def taken(self, state: Execution) -> None: ...
@@ -49,7 +49,7 @@ class Onlooker(Protocol):
     def deleted(self, execution_ids: Sequence[str]) -> None: ...  # by the retention policy
 
 
-class Keeper:
+class Scheduler:
     def __init__(self, services: Services, liveness: Liveness, recover: Recovery) -> None:
         self._services = services
         self._liveness = liveness
@@ -64,11 +64,11 @@ class Keeper:
         self.left: dict[str, str] = {}  # executions this process cannot run, and why
         self.strays_possible = False  # a write failed: we may hold on disk what we do not drive
         self.some_wait = False  # something is due that has no slot yet
-        self._commander = Commander(services, liveness, self.drivers.get)
-        self.onlooker: Onlooker | None = None
+        self._commander = CommandApplier(services, liveness, self.drivers.get)
+        self.onlooker: DriverObserver | None = None
         self._strays_looked = float("-inf")
         self._clock_ahead_s = float("inf")
-        self.standing: Standing | None = None  # since the first look
+        self.standing: SuspendDetector | None = None  # since the first look
         self._stood_still = False
         self._look_now = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -204,12 +204,12 @@ class Keeper:
         self._clock_ahead_s = ahead_s
         if jumped:
             for driver in list(self.drivers.values()):
-                driver.poke()
+                driver.wake_ready()
 
     async def _mind_a_sleep(self) -> None:
         """Who stood still for long may have been replaced, and must not work on until a write is refused."""
         loop_s = asyncio.get_running_loop().time()
-        self.standing = self.standing or Standing(self._services, loop_s)
+        self.standing = self.standing or SuspendDetector(self._services, loop_s)
         self._stood_still = self.standing.stood_still(loop_s) or self._stood_still
         for driver in list(self.drivers.values()) if self._stood_still else ():
             try:

@@ -10,7 +10,7 @@ from holdfast.engine.services import Services
 STOOD_STILL_S = 0.5  # between two looks: half the shortest lease, a part of which is over when the sleep begins
 
 
-class Standing:
+class SuspendDetector:
     def __init__(self, services: Services, loop_s: float) -> None:
         self._services = services
         self.wall_s = services.clock.now_us() / 1e6

@@ -31,7 +31,7 @@ _JITTER = 0.1  # of the rest, so that several processes do not all try at the sa
 class Breaker(Gate):
     """While it is closed, whoever comes goes through and holds nothing."""
 
-    def __init__(self, failures: int, rest_s: float, dice: random.Random, changed: Callable[[], None]) -> None:
+    def __init__(self, failures: int, rest_s: float, rng: random.Random, changed: Callable[[], None]) -> None:
         super().__init__()
         self.state: State = "closed"
         self.why = ""  # it is not closed
@@ -39,7 +39,7 @@ class Breaker(Gate):
         self.left_alone_at = 0.0  # loop time when it opened first, however often it was tried since
         self._failures = failures
         self._rest_s = rest_s
-        self._dice = dice
+        self._dice = rng
         self._changed = changed
         self._in_a_row = 0
         self._recent = 0  # the latest calls, one bit for each, 1 for a failure; 0 as long as all is well

@@ -19,7 +19,7 @@ from holdfast.core.policy import Breaker as Rule
 from holdfast.core.resources import Resources, all_used
 from holdfast.engine.limits.breaker import Breaker
 from holdfast.tools.isolated.parent import INTERPRETERS_MAX
-from holdfast.tools.processes.shared_limits import Together
+from holdfast.tools.processes.shared_limits import SharedLimits
 from holdfast.tools.runtime.fair_queue import Gate, Pacer, Places, Rate, Turn, Turns
 from holdfast.tools.tool import Tool
 
@@ -112,11 +112,11 @@ class Guard:
             self.turn.end()
 
 
-def together_of(state: Execution, limits: Resources | None) -> Together | None:
+def together_of(state: Execution, limits: Resources | None) -> SharedLimits | None:
     """What the commands of an execution share, with what is recorded of those that have ended; None: no limit."""
     if limits is None:
         return None
-    return Together(state.id, limits, all_used(step.used for step in state.steps.values()))
+    return SharedLimits(state.id, limits, all_used(step.used for step in state.steps.values()))
 
 
 class _OfTool(msgspec.Struct):
@@ -128,12 +128,12 @@ class _OfTool(msgspec.Struct):
 
 
 class Guards:
-    def __init__(self, limits: Limits, dice: random.Random) -> None:
+    def __init__(self, limits: Limits, rng: random.Random) -> None:
         self.everybody = Places(limits.steps)
         self.interpreters = Places(INTERPRETERS_MAX)
         self.on_change: Callable[[], None] = lambda: None
         self._limits = limits
-        self._dice = dice
+        self._dice = rng
         self._guards: dict[str, Guard] = {}
         self._apart: dict[tuple[str, str], Guard] = {}
         self._of_tool: dict[str, _OfTool] = {}

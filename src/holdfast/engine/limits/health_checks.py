@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.failure import describe
 from holdfast.core.policy import HEALTH_TIMEOUT_S
-from holdfast.journal.tool_status import Board, Notice, Notices
+from holdfast.journal.tool_status import Board, EngineToolStates, ToolState
 from holdfast.tools.secrets.redaction import masks
 from holdfast.tools.toolset import HealthCheck
 
@@ -99,21 +99,21 @@ class HealthWatch:
         if self._board is not None:
             self._board.post(self._services.driver, self.notices())
 
-    def notices(self) -> Notices:
+    def notices(self) -> EngineToolStates:
         services = self._services
         now_us, now = services.clock.now_us(), asyncio.get_running_loop().time()
-        found: list[Notice] = []
+        found: list[ToolState] = []
         told = dict(self.seen)
         for tool, apart, breaker in services.guards.breakers():
-            notice = Notice(tool=tool, apart=apart, breaker=breaker.state, why=breaker.why)
+            notice = ToolState(tool=tool, apart=apart, breaker=breaker.state, why=breaker.why)
             if breaker.state == "open":
                 notice.probe_at = now_us + int((breaker.probe_at - now) * 1e6)
             found.append(_with_health(notice, told.pop(tool, None)))
-        found += [_with_health(Notice(tool=tool), health) for tool, health in told.items()]
-        return Notices(at=now_us, tools=found)
+        found += [_with_health(ToolState(tool=tool), health) for tool, health in told.items()]
+        return EngineToolStates(at=now_us, tools=found)
 
 
-def _with_health(notice: Notice, health: Health | None) -> Notice:
+def _with_health(notice: ToolState, health: Health | None) -> ToolState:
     if health is not None:
         notice.health = "well" if health.is_well else "ill"
         notice.health_why, notice.health_at = health.why, health.at_us

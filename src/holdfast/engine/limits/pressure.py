@@ -45,14 +45,14 @@ class Pressure:
 
     # ---- one step -------------------------------------------------------------------------------------------------
 
-    def lets_begin(self, run: Driver, call: StepCall) -> bool:
+    def lets_begin(self, driver: Driver, call: StepCall) -> bool:
         """Whether a step may begin now."""
-        if run.loop_time() >= self._due:
-            self.look(run.loop)
-        return not self.stage or self._has_place(run, call)
+        if driver.loop_time() >= self._due:
+            self.look(driver.loop)
+        return not self.stage or self._has_place(driver, call)
 
-    def _has_place(self, run: Driver, call: StepCall) -> bool:
-        running = run.services.guards.everybody.used
+    def _has_place(self, driver: Driver, call: StepCall) -> bool:
+        running = driver.services.guards.everybody.used
         if running >= self._limits.at_once or not call.stakes.may_fail:
             return running < self._limits.at_once
         return self.stage == 1 and not self._critical_waits()
@@ -61,45 +61,47 @@ class Pressure:
         """Whether a step that may not fail would take the place; none does while its execution is paused."""
         return any(run.cause is None and run.state.status != "paused" for run in self._critical)
 
-    async def wait(self, run: Driver, call: StepCall) -> None:
+    async def wait(self, driver: Driver, call: StepCall) -> None:
         """Until it may be worth asking again; the journal of whom it makes wait says why."""
-        self._tell(run, call)
-        await self._hold(run, call)
+        self._tell(driver, call)
+        await self._hold(driver, call)
 
     def left(self) -> None:
         """A call is over: one of those who wait may have its place."""
         if self._held:
             self._let_on()
 
-    async def _hold(self, run: Driver, call: StepCall) -> None:
-        due_at = run.services.clock.now_us() + int(ASK_AGAIN_S * 1e6)
+    async def _hold(self, driver: Driver, call: StepCall) -> None:
+        due_at = driver.services.clock.now_us() + int(ASK_AGAIN_S * 1e6)
         reason = ev.Reason(kind="pressure", path=call.path, due_at=due_at, name=STAGES[self.stage])
         counts = (self._held,) if call.stakes.may_fail else (self._held, self._critical)
         for held in counts:
-            held[run] = held.get(run, 0) + 1
+            held[driver] = held.get(driver, 0) + 1
         try:
-            await run.park(Wait(reason, lambda: not self.stage or self._has_place(run, call) or is_due(run, due_at)))
+            await driver.park(
+                Wait(reason, lambda: not self.stage or self._has_place(driver, call) or is_due(driver, due_at))
+            )
         finally:
             for held in counts:
-                held[run] -= 1
-                if not held[run]:
-                    del held[run]
+                held[driver] -= 1
+                if not held[driver]:
+                    del held[driver]
             if not self._critical:
                 self._let_on()  # what may fail goes on once nothing critical waits
 
-    def _tell(self, run: Driver, call: StepCall) -> None:
+    def _tell(self, driver: Driver, call: StepCall) -> None:
         """Once for each stage; and, should there be too many to remember, again to whom it was told longest ago."""
-        is_told = run.state.id in self._told
-        self._told.pop(run.state.id, None)
-        self._told[run.state.id] = None
+        is_told = driver.state.id in self._told
+        self._told.pop(driver.state.id, None)
+        self._told[driver.state.id] = None
         if len(self._told) > TOLD_MAX:
             del self._told[next(iter(self._told))]
         if not is_told:
-            run.append(ev.PressureFelt(at=run.now_us(), path=call.path, stage=STAGES[self.stage], why=self.why))
+            driver.append(ev.PressureFelt(at=driver.now_us(), path=call.path, stage=STAGES[self.stage], why=self.why))
 
     def _let_on(self) -> None:
         for run in list(self._held):
-            run.loop.call_soon(run.poke)
+            run.loop.call_soon(run.wake_ready)
 
     # ---- looking --------------------------------------------------------------------------------------------------
 

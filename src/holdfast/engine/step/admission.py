@@ -25,7 +25,7 @@ from holdfast.engine.program import Planned, skipped
 from holdfast.engine.step.budget_gate import reserve
 from holdfast.engine.step.human_requests import ask_for_approval
 from holdfast.engine.step.parking import is_due, park
-from holdfast.engine.step.step_context import Work
+from holdfast.engine.step.step_context import StepContext
 from holdfast.journal.store import CacheItem
 from holdfast.tools.json_values import encode
 from holdfast.tools.runtime.fair_queue import Gate
@@ -38,20 +38,20 @@ LIMIT_LOOK_S = 10.0  # how soon a sleeping execution looks whether it is its tur
 BREAKER_LOOK_S = 1.0  # and whether the call that tries a tool has come back
 
 
-def wants_approval(work: Work) -> bool:
+def wants_approval(work: StepContext) -> bool:
     """Whether a person must agree before the first attempt; they are asked here."""
     approval = work.call.policy.approval or work.call.tool.approval
-    if approval is None or work.call.tool.name in work.run.state.sticky:
+    if approval is None or work.call.tool.name in work.driver.state.sticky:
         return False
-    ask_for_approval(work.run, work.call, work.call.tool, approval, work.asked, work.digest)
+    ask_for_approval(work.driver, work.call, work.call.tool, approval, work.asked, work.digest)
     return True
 
 
-def wants_approval_of_fallback(work: Work, tool: Tool[..., Any], arguments: bytes) -> bool:
+def wants_approval_of_fallback(work: StepContext, tool: Tool[..., Any], arguments: bytes) -> bool:
     """Another tool than the one that was approved, and one that wants to be approved itself."""
-    if tool.approval is None or tool.name in work.run.state.sticky:
+    if tool.approval is None or tool.name in work.driver.state.sticky:
         return False
-    ask_for_approval(work.run, work.call, tool, tool.approval, arguments, work.digest)
+    ask_for_approval(work.driver, work.call, tool, tool.approval, arguments, work.digest)
     return True
 
 
@@ -67,12 +67,14 @@ class Entered(NamedTuple):
     guard: Guard
 
 
-async def enter(work: Work, step: Step | None, tool: Tool[..., Any], fallback: int, arguments: bytes) -> Entered | None:
+async def enter(
+    work: StepContext, step: Step | None, tool: Tool[..., Any], fallback: int, arguments: bytes
+) -> Entered | None:
     """Wait until there is money and a place under every limit, and take both at once.
 
     None if a person was asked, or if the step has ended because its tool does not work.
     """
-    run, guards, pressure = work.run, work.run.services.guards, work.run.services.pressure
+    run, guards, pressure = work.driver, work.driver.services.guards, work.driver.services.pressure
     with_less = step is not None and step.reduced and not fallback
     guard = guards.of(tool, arguments, with_less=with_less)
     having: Gate | None = None
@@ -107,12 +109,12 @@ async def enter(work: Work, step: Step | None, tool: Tool[..., Any], fallback: i
         having = full
 
 
-def _healthy_fallback(work: Work, used: int) -> int:
+def _healthy_fallback(work: StepContext, used: int) -> int:
     """The next tool whose breaker is closed, by its place in the list; 0 if there is none.
 
     One that a person has to agree to is not chosen behind their back: it is asked for when this tool has really failed.
     """
-    run = work.run
+    run = work.driver
     for place, other in enumerate(work.call.fallbacks[used:], start=used + 1):
         asked = work.asked if other.arguments is None else _arguments_of(work, place)
         breaker = run.services.guards.of(other.tool, asked).breaker
@@ -123,14 +125,14 @@ def _healthy_fallback(work: Work, used: int) -> int:
     return 0
 
 
-def _arguments_of(work: Work, place: int) -> bytes:
+def _arguments_of(work: StepContext, place: int) -> bytes:
     """What a fallback with arguments of its own is asked."""
     return encode(work.call.fallbacks[place - 1].arguments, f"the fallback arguments of {work.call.path}")
 
 
-async def _wait_turn(work: Work, guard: Guard, gate: Gate, step: Step | None) -> bool:
+async def _wait_turn(work: StepContext, guard: Guard, gate: Gate, step: Step | None) -> bool:
     """Wait in line without holding anything. True: the place is held now; False: it is waited for no longer."""
-    run = work.run
+    run = work.driver
     until = _until(work, gate, step)
     while not gate.take_now():
         if is_due(run, until):
@@ -148,7 +150,7 @@ async def _wait_turn(work: Work, guard: Guard, gate: Gate, step: Step | None) ->
     return True
 
 
-def _until(work: Work, gate: Gate, step: Step | None) -> int | None:
+def _until(work: StepContext, gate: Gate, step: Step | None) -> int | None:
     """When a step that may fail waits no longer for a tool that does not work; None: it waits for as long as it takes.
 
     It counts from when the tool was left alone, so that many such steps do not wait one after the other, and a wait
@@ -158,15 +160,15 @@ def _until(work: Work, gate: Gate, step: Step | None) -> int | None:
         return None
     if step is not None and step.status == "in_doubt":
         return None
-    run = work.run
+    run = work.driver
     left_s = gate.left_alone_at + run.services.limits.optional_wait_s - run.loop_time()
     return run.services.clock.now_us() + ceil(left_s * 1e6)
 
 
-def _do_without(work: Work, tool: str, gate: Gate, step: Step | None) -> None:
+def _do_without(work: StepContext, tool: str, gate: Gate, step: Step | None) -> None:
     """Optional never holds up critical: the step is skipped, or fails if only the group around it may."""
     assert isinstance(gate, Breaker)
-    run, path, stakes = work.run, work.call.path, work.call.stakes
+    run, path, stakes = work.driver, work.call.path, work.call.stakes
     why = tool_down(tool, run.services.limits.optional_wait_s, gate.why)
     if not stakes.critical:
         run.append(skipped(run.now_us(), path, why, Planned(work.call.tool.name, critical=False)))
@@ -184,10 +186,10 @@ def _do_without(work: Work, tool: str, gate: Gate, step: Step | None) -> None:
 class _Turn:
     """A place in line. If it comes while the execution is paused or let go of, it goes to the next one."""
 
-    def __init__(self, run: Driver, gate: Gate) -> None:
-        self._run = run
+    def __init__(self, driver: Driver, gate: Gate) -> None:
+        self._driver = driver
         self._gate = gate
-        self._place = gate.join(run.state.id)
+        self._place = gate.join(driver.state.id)
         self._place.add_done_callback(self._come)
         self.is_passed_on = False
         self.has_come = self._place.done
@@ -195,20 +197,20 @@ class _Turn:
     def _come(self, place: asyncio.Future[None]) -> None:
         if place.cancelled() or self.is_passed_on:
             return
-        if self._run.cause is not None or self._run.state.status == "paused":
+        if self._driver.cause is not None or self._driver.state.status == "paused":
             self.is_passed_on = True
             self._gate.give_back()
-        self._run.poke()
+        self._driver.wake_ready()
 
     def leave(self) -> None:
         if not self.is_passed_on:
             self.is_passed_on = True
-            self._gate.leave(self._run.state.id, self._place)
+            self._gate.leave(self._driver.state.id, self._place)
 
 
-def _reason(work: Work, guard: Guard, gate: Gate, until: int | None) -> ev.Reason:
+def _reason(work: StepContext, guard: Guard, gate: Gate, until: int | None) -> ev.Reason:
     """`due_at` is when an execution that was put to sleep looks again: only this process knows whose turn it is."""
-    run, path = work.run, work.call.path
+    run, path = work.driver, work.call.path
     now_us = run.services.clock.now_us()
     if isinstance(gate, Breaker):
         rest_s = max(0.0, gate.probe_at - run.loop_time()) or BREAKER_LOOK_S
@@ -219,7 +221,7 @@ def _reason(work: Work, guard: Guard, gate: Gate, until: int | None) -> ev.Reaso
 # ---- what is known already -------------------------------------------------------------------------------------
 
 
-def cache_s(work: Work) -> float | None:
+def cache_s(work: StepContext) -> float | None:
     """For how long what the step's own tool answers is kept; None if it is not.
 
     What was asked with a secret is for whoever holds that secret, and who that is may change: it is never kept.
@@ -228,11 +230,11 @@ def cache_s(work: Work) -> float | None:
     kept_s = work.call.policy.cache_s or tool.cache_s
     if not kept_s or work.call.secrets or work.effect_of(tool) != "read":
         return None
-    return None if work.run.services.registry.has_credentials(tool.name) else kept_s
+    return None if work.driver.services.registry.has_credentials(tool.name) else kept_s
 
 
-async def is_answered_from_cache(work: Work) -> bool:
-    run, call = work.run, work.call
+async def is_answered_from_cache(work: StepContext) -> bool:
+    run, call = work.driver, work.call
     output = await run.services.store.cached(_cache_key(work), run.now_us())
     if output is None:
         return False
@@ -244,17 +246,17 @@ async def is_answered_from_cache(work: Work) -> bool:
     return True
 
 
-def to_cache(work: Work, output: bytes) -> tuple[CacheItem, ...]:
+def to_cache(work: StepContext, output: bytes) -> tuple[CacheItem, ...]:
     if len(output) > CACHE_ITEM_BYTES_MAX:
         return ()
     kept_s = cache_s(work) or 0.0
-    return (CacheItem(_cache_key(work), output, work.run.now_us() + int(kept_s * 1e6)),)
+    return (CacheItem(_cache_key(work), output, work.driver.now_us() + int(kept_s * 1e6)),)
 
 
-def _cache_key(work: Work) -> str:
+def _cache_key(work: StepContext) -> str:
     """Whatever an answer depends on: also the folder that paths begin at, and how the family of tools is set up."""
-    tool, services = work.call.tool, work.run.services
+    tool, services = work.call.tool, work.driver.services
     settings = services.registry.settings_digest(tool.name)
-    owner = work.run.state.facts().owner
+    owner = work.driver.state.facts().owner
     parts = msgspec.json.encode([owner, str(services.folder), tool.name, tool.version, settings, work.digest])
     return blake2b(parts, digest_size=16).hexdigest()

@@ -11,24 +11,24 @@ import msgspec
 
 from holdfast.core import events as ev
 from holdfast.core.execution import Step
-from holdfast.core.failure import AskForCorrection, Doubt, Failure, GiveUp, Means, decide
+from holdfast.core.failure import AskForCorrection, Doubt, Failure, GiveUp, RecoveryOptions, decide
 from holdfast.core.policy import LOSSES_MAX, Effect
 from holdfast.core.resources import Usage
 from holdfast.engine.step.budget_gate import bill, bill_of_cut
 from holdfast.engine.step.human_requests import ask_for_correction
-from holdfast.engine.step.step_context import Work
+from holdfast.engine.step.step_context import StepContext
 from holdfast.engine.step.step_history import retrying, tally
 from holdfast.tools.call import Call
 from holdfast.tools.tool import Tool
 
 
 def after_failure(
-    work: Work, failure: Failure, tool: Tool[..., Any], tried: Call, started_at: int, duration_us: int
+    work: StepContext, failure: Failure, tool: Tool[..., Any], tried: Call, started_at: int, duration_us: int
 ) -> None:
-    run, call = work.run, work.call
+    run, call = work.driver, work.call
     step = run.state.steps[call.path]
     failure = _with_less(step, failure)
-    decision = decide(failure, means(work, tool, work.effect_of(tool)), tally(step), run.services.dice.random())
+    decision = decide(failure, means(work, tool, work.effect_of(tool)), tally(step), run.services.rng.random())
     at, spent = run.now_us(), bill(tool, tried, failure)
     failure = _of_reading(step, failure)
     if work.effect_of(tool) == "once" and failure.happened != "nothing":
@@ -53,32 +53,32 @@ def after_failure(
             run.append(retrying(step, decision, failure, at, started_at, duration_us, spent, tried.used))
 
 
-def means(work: Work, tool: Tool[..., Any], effect: Effect) -> Means:
+def means(work: StepContext, tool: Tool[..., Any], effect: Effect) -> RecoveryOptions:
     policy, is_agreed_to = work.call.policy, _is_agreed_to(work, tool)
-    return Means(
+    return RecoveryOptions(
         effect=effect,
         retry=policy.retry or tool.retry,
         fallbacks=len(work.call.fallbacks),
         can_reduce=tool.can_reduce and not is_agreed_to,
         only_people_reduce=tool.can_reduce and is_agreed_to,
-        can_refresh=tool.can_refresh or work.run.services.secrets.can_renew(work.call.secrets),
+        can_refresh=tool.can_refresh or work.driver.services.secrets.can_renew(work.call.secrets),
         on_error=policy.on_error,
         repeats_known=policy.retry is not None and not policy.retry_is_default,
     )
 
 
-def _is_agreed_to(work: Work, tool: Tool[..., Any]) -> bool:
+def _is_agreed_to(work: StepContext, tool: Tool[..., Any]) -> bool:
     """Whether a person said yes to this very input: then nobody makes another one of it but a person."""
     approval = work.call.policy.approval or tool.approval
-    return approval is not None and tool.name not in work.run.state.sticky
+    return approval is not None and tool.name not in work.driver.state.sticky
 
 
-def give_up_after_losses(work: Work, step: Step) -> None:
+def give_up_after_losses(work: StepContext, step: Step) -> None:
     """A step that takes its process down with it would otherwise do so for ever."""
     message = f"its process ended {LOSSES_MAX} times while it ran"
     failure = _of_reading(step, Failure(category="unknown", message=message, happened="unknown"))
     if work.call.policy.on_error == "ask":
-        ask_for_correction(work.run, work.call, step, work.call.stakes.described(failure))
+        ask_for_correction(work.driver, work.call, step, work.call.stakes.described(failure))
     else:
         fail(work, step, failure)
 
@@ -101,13 +101,13 @@ def _with_less(step: Step, failure: Failure) -> Failure:
 
 
 def fail(  # noqa: PLR0913 -- one parameter per fact
-    work: Work, step: Step, failure: Failure, *, by: str = "", started_at: int = 0, duration_us: int = 0,
+    work: StepContext, step: Step, failure: Failure, *, by: str = "", started_at: int = 0, duration_us: int = 0,
     spent_micros: int | None = None, used: Usage | None = None,
 ) -> None:  # fmt: skip
     stakes = work.call.stakes
-    work.run.append(
+    work.driver.append(
         ev.StepFailed(
-            at=work.run.now_us(),
+            at=work.driver.now_us(),
             path=step.path,
             failure=stakes.described(failure),
             attempt=step.attempt or 1,

@@ -18,14 +18,14 @@ from holdfast.core.execution import Step
 from holdfast.core.failure import Failure, describe
 from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, Effect
 from holdfast.core.resources import Usage, beyond_reach
-from holdfast.engine.drive.suspend_detector import Standing
+from holdfast.engine.drive.suspend_detector import SuspendDetector
 from holdfast.engine.limits.breaker import Breaker
 from holdfast.engine.limits.guards import Guard
 from holdfast.engine.step.admission import cache_s, enter, to_cache
 from holdfast.engine.step.after_failure import after_failure
 from holdfast.engine.step.budget_gate import bill, bill_of_cut, nothing_spent
 from holdfast.engine.step.invoke import AnsweredLate, invoke
-from holdfast.engine.step.step_context import Work, notes_for
+from holdfast.engine.step.step_context import StepContext, notes_for
 from holdfast.tools.call import Call, HeldBack
 from holdfast.tools.runtime.cancellation import NeverBegan
 from holdfast.tools.runtime.user_traceback import place_of_bug, trace_of
@@ -33,9 +33,9 @@ from holdfast.tools.secrets.redaction import masks
 from holdfast.tools.tool import Tool
 
 
-async def attempt(work: Work, step: Step | None, arguments: bytes) -> None:
+async def attempt(work: StepContext, step: Step | None, arguments: bytes) -> None:
     """Go through the gates, then try once, with what the step has come to; what became of it is journaled."""
-    run, call = work.run, work.call
+    run, call = work.driver, work.call
     if run.must_wait():  # paused or let go of while a hook or a value was waited for: step.py asks to be admitted again
         return
     fallback = step.fallback if step is not None else 0
@@ -52,7 +52,7 @@ async def attempt(work: Work, step: Step | None, arguments: bytes) -> None:
             return
         tool, fallback, arguments, guard = entered
     if tool.signature.lenient:
-        arguments = tool.meant(arguments)
+        arguments = tool.coerce_lenient(arguments)
     breaker = guard.breaker
     try:
         if breaker is not None and breaker.state != "closed":
@@ -66,9 +66,9 @@ async def attempt(work: Work, step: Step | None, arguments: bytes) -> None:
 
 
 async def _try(
-    work: Work, step: Step | None, tool: Tool[..., Any], fallback: int, arguments: bytes, guard: Guard | None
+    work: StepContext, step: Step | None, tool: Tool[..., Any], fallback: int, arguments: bytes, guard: Guard | None
 ) -> None:
-    run, call, breaker = work.run, work.call, guard.breaker if guard is not None else None
+    run, call, breaker = work.driver, work.call, guard.breaker if guard is not None else None
     number = step.attempt + 1 if step is not None else 1
     effect = work.effect_of(tool)
     started_at = run.now_us()
@@ -115,39 +115,39 @@ async def _try(
     _completed(work, tool, fallback, call_, output, started_at, int((run.loop_time() - began) * 1e6), breaker)
 
 
-def _hold(work: Work, call_: Call, tool: Tool[..., Any]) -> None:
+def _hold(work: StepContext, call_: Call, tool: Tool[..., Any]) -> None:
     """Say what it may use, and where it runs: nothing can be held to anything inside the engine's own process, so
     whatever its step or its task limits is moved out of it, if it can be."""
-    run, own = work.run, work.call.policy.resources
+    run, own = work.driver, work.call.policy.resources
     call_.together = run.together
     call_.resources = run.services.allowed(own, run.limits.each, tool.resources)
     said = [one for one in (own, *run.limits) if one is not None]
-    call_.apart = tool.apart or (bool(said) and tool.can_run_apart)
-    if said and not call_.apart and (tool.is_theirs or own is not None) and tool.resources is None:
+    call_.isolated = tool.isolated or (bool(said) and tool.can_isolate)
+    if said and not call_.isolated and (tool.is_theirs or own is not None) and tool.resources is None:
         call_.hear("warning", f"{tool.name} {beyond_reach(said)}\n")
 
 
-def _hand_over(work: Work, guard: Guard, call_: Call) -> None:
+def _hand_over(work: StepContext, guard: Guard, call_: Call) -> None:
     call_.turn = guard.turn
     if guard.pacer is not None:
-        call_.door = guard.door(call_.apart)
-    if call_.apart:
-        call_.interpreters = work.run.services.guards.interpreters
+        call_.door = guard.door(call_.isolated)
+    if call_.isolated:
+        call_.interpreters = work.driver.services.guards.interpreters
     if guard.breaker is not None:
         call_.gate = partial(guard.breaker.lets, work)
 
 
-def _described(work: Work, tried: Call, error: BaseException, handled: BaseException | None) -> Failure:
+def _described(work: StepContext, tried: Call, error: BaseException, handled: BaseException | None) -> Failure:
     """As data; of a bug, also where it is, and its trace in the attempt's log."""
     failure = _of_the_task(work, masks.failure(describe(error, handled)))
     place = place_of_bug(error)
     if not place:
         return failure
-    work.run.voice.keep_trace(tried, trace_of(error))
+    work.driver.voice.keep_trace(tried, trace_of(error))
     return msgspec.structs.replace(failure, place=place)
 
 
-def _of_the_task(work: Work, failure: Failure) -> Failure:
+def _of_the_task(work: StepContext, failure: Failure) -> Failure:
     """A limit that the step says itself is changed in its plan, and no word of whoever retries it changes it."""
     own = work.call.policy.resources
     if not failure.limit or own is None or failure.limit.partition("=")[0] not in own.names():
@@ -156,10 +156,10 @@ def _of_the_task(work: Work, failure: Failure) -> Failure:
 
 
 def _completed(  # noqa: PLR0917, PLR0913 -- made for every attempt: each keyword would cost
-    work: Work, tool: Tool[..., Any], fallback: int, tried: Call, output: bytes, started_at: int, duration_us: int,
+    work: StepContext, tool: Tool[..., Any], fallback: int, tried: Call, output: bytes, started_at: int, duration_us: int,
     breaker: Breaker | None,
 ) -> None:  # fmt: skip
-    run = work.run
+    run = work.driver
     if breaker is not None:
         breaker.succeeded(work)
     completed = ev.StepCompleted(
@@ -180,21 +180,21 @@ def _completed(  # noqa: PLR0917, PLR0913 -- made for every attempt: each keywor
         run.append(completed)
 
 
-async def _durable(work: Work, number: int, started_at: int, tool: Tool[..., Any]) -> None:
-    run = work.run
-    standing = Standing(run.services, run.loop_time())
+async def _durable(work: StepContext, number: int, started_at: int, tool: Tool[..., Any]) -> None:
+    run = work.driver
+    standing = SuspendDetector(run.services, run.loop_time())
     try:
         await run.durable()
         while standing.stood_still(run.loop_time()):
             await run.compare()  # it may be long since that was written, and another may have made of it what it could
     except asyncio.CancelledError:
-        if work.run.cause is None and work.run.log.error is None:
+        if work.driver.cause is None and work.driver.log.error is None:
             _interrupted(work, number, started_at, nothing_spent(tool))  # whatever its effect: it was never called
         raise
 
 
-def _answered_late(work: Work, output: bytes, tried: Call, spent_micros: int | None) -> None:
-    run = work.run
+def _answered_late(work: StepContext, output: bytes, tried: Call, spent_micros: int | None) -> None:
+    run = work.driver
     run.append(
         ev.StepCompleted(
             at=run.now_us(), path=work.call.path, attempt=tried.attempt, output=run.keep(output),
@@ -203,9 +203,9 @@ def _answered_late(work: Work, output: bytes, tried: Call, spent_micros: int | N
     )  # fmt: skip
 
 
-def _cut_off(work: Work, effect: Effect, tried: Call, started_at: int, spent_micros: int | None) -> None:
+def _cut_off(work: StepContext, effect: Effect, tried: Call, started_at: int, spent_micros: int | None) -> None:
     """The program cancelled its own step, as when another branch failed. (If all is cut, the driver records it.)"""
-    run, path, number = work.run, work.call.path, tried.attempt
+    run, path, number = work.driver, work.call.path, tried.attempt
     if run.cause is not None or run.log.error is not None:
         run.used_by_cut[path, number] = tried.used
         return
@@ -220,8 +220,10 @@ def _cut_off(work: Work, effect: Effect, tried: Call, started_at: int, spent_mic
         _interrupted(work, number, started_at, spent_micros, tried.used)
 
 
-def _interrupted(work: Work, number: int, started_at: int, spent_micros: int | None, used: Usage | None = None) -> None:
-    run = work.run
+def _interrupted(
+    work: StepContext, number: int, started_at: int, spent_micros: int | None, used: Usage | None = None
+) -> None:
+    run = work.driver
     run.append(
         ev.StepInterrupted(
             at=run.now_us(), path=work.call.path, attempt=number, started_at=started_at, spent_micros=spent_micros,

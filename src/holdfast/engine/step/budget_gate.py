@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.engine.program import StepCall
 
 
-class _Turn:
+class _Waiter:
     """One who needs room, and waits for it behind those who came before."""
 
     __slots__ = ("micros",)
@@ -33,20 +33,20 @@ class _Turn:
         self.micros = micros
 
 
-class Purse:
+class BudgetGate:
     """The budget of one execution while it is driven: who holds a part of it here, and who waits for one."""
 
-    def __init__(self, run: Driver) -> None:
-        self._run = run
-        self._spend = run.state.spend
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._spend = driver.state.spend
         self._held: set[str] = set()  # steps whose attempts this driver began
-        self._queue: dict[_Turn, None] = {}  # in the order in which they came
+        self._queue: dict[_Waiter, None] = {}  # in the order in which they came
 
     async def wait_room(self, path: str, micros: int) -> bool:
         """Wait until so much can be reserved; False if nothing that runs could give any back."""
         if not self._queue and self._spend.has_room(micros):
             return True
-        turn = _Turn(micros)
+        turn = _Waiter(micros)
         self._queue[turn] = None
         try:
             while not self._has_come(turn):
@@ -69,24 +69,24 @@ class Purse:
 
     def look(self) -> None:
         """Something was journaled: warn if it is time to, and let go on whoever has room now."""
-        run, spend = self._run, self._spend
+        run, spend = self._driver, self._spend
         if spend.is_warning_due() and not run.log.released:
             settled, limit = spend.settled_micros, spend.limit_micros or 0
             run.append(ev.BudgetWarned(at=run.now_us(), settled_micros=settled, limit_micros=limit))
         self._poke_soon()
 
-    async def _park(self, turn: _Turn, path: str) -> None:
+    async def _park(self, turn: _Waiter, path: str) -> None:
         """When nothing else runs, it is a child that everybody waits for, and lists say so; perhaps for one by one."""
         child = self._child()
         reason = ev.Reason(kind="child" if child else "quota", path=path, name=child)
-        await self._run.park(Wait(reason, lambda: self._has_come(turn) or self._child() != child))
+        await self._driver.park(Wait(reason, lambda: self._has_come(turn) or self._child() != child))
 
     def _poke_soon(self) -> None:
         """Not at once: whoever journals something is in the middle of it."""
         if self._queue:
-            self._run.loop.call_soon(self._run.poke)
+            self._driver.loop.call_soon(self._driver.wake_ready)
 
-    def _has_come(self, turn: _Turn) -> bool:
+    def _has_come(self, turn: _Waiter) -> bool:
         """Whoever came first goes first, as soon as there is room, or no hope for any."""
         is_first = next(iter(self._queue)) is turn
         return is_first and (self._spend.has_room(turn.micros) or not self._is_some_held())
@@ -97,18 +97,18 @@ class Purse:
 
     def _child(self) -> str:
         """A child that holds a part of the budget."""
-        children = (self._run.state.children.get(path) for path, micros in self._spend.reserved.items() if micros)
+        children = (self._driver.state.children.get(path) for path, micros in self._spend.reserved.items() if micros)
         return next((child.id for child in children if child is not None and child.status not in ENDS), "")
 
 
 async def reserve(
-    run: Driver, call: StepCall, step: Step | None, tool: Tool[..., Any], arguments: bytes, digest: str
+    driver: Driver, call: StepCall, step: Step | None, tool: Tool[..., Any], arguments: bytes, digest: str
 ) -> bool:
     """Before an attempt that costs something: True when there is room, and False when a person was asked for it."""
-    if not await run.purse.wait_room(call.path, tool.cost_micros or 0):
-        _ask_for_money(run, call, step, tool, arguments, digest)
+    if not await driver.purse.wait_room(call.path, tool.cost_micros or 0):
+        _ask_for_money(driver, call, step, tool, arguments, digest)
         return False
-    run.purse.hold(call.path)
+    driver.purse.hold(call.path)
     return True
 
 
@@ -132,25 +132,25 @@ def nothing_spent(tool: Tool[..., Any]) -> int | None:
 
 
 def _ask_for_money(
-    run: Driver, call: StepCall, step: Step | None, tool: Tool[..., Any], arguments: bytes, digest: str
+    driver: Driver, call: StepCall, step: Step | None, tool: Tool[..., Any], arguments: bytes, digest: str
 ) -> None:
     """`arguments` are what would run: they may hold changes that a person made, and must not be lost."""
-    at, spend, micros = run.now_us(), run.state.spend, tool.cost_micros or 0
+    at, spend, micros = driver.now_us(), driver.state.spend, tool.cost_micros or 0
     room, limit = spend.room() or 0, spend.limit_micros or 0
     is_in_doubt = step is not None and step.status == "in_doubt"  # and stays so, until it is known or tried again
     request = ev.Request(
-        id=f"{call.path}#{run.state.seq + (2 if is_in_doubt else 3)}",
+        id=f"{call.path}#{driver.state.seq + (2 if is_in_doubt else 3)}",
         kind="budget",
         path=call.path,
         message=spend.shortage(tool.name, micros),
         tool=tool.name,
-        arguments=run.keep(arguments),
+        arguments=driver.keep(arguments),
         remedies=("skip", "fail"),
         affects=call.stakes.skipped(),
         secrets=call.secrets,
     )
     waiting = ev.StepWaiting(at=at, path=call.path, reason="budget", tool=tool.name, kind=call.kind, digest=digest)
-    run.append(
+    driver.append(
         ev.BudgetExhausted(at=at, path=call.path, needed_micros=micros, room_micros=room, limit_micros=limit),
         *(() if is_in_doubt else (waiting,)),
         ev.RequestOpened(at=at, request=request),
@@ -167,16 +167,16 @@ def refused_money(by: str) -> Failure:
     )
 
 
-async def share_with_child(run: Driver, path: str, created: ev.TaskCreated) -> tuple[ev.TaskCreated, int | None]:
+async def share_with_child(driver: Driver, path: str, created: ev.TaskCreated) -> tuple[ev.TaskCreated, int | None]:
     """A child's task with its limit, and what is reserved for it here: its own, as far as there is room, or all of it.
 
     Nobody is asked for a child: it may cost nothing, and asks for itself when it needs more.
     """
-    spend = run.state.spend
+    spend = driver.state.spend
     if spend.limit_micros is None:
         return created, None
     own = created.budget
-    await run.purse.wait_room(path, own.limit_micros if own is not None else 1)
+    await driver.purse.wait_room(path, own.limit_micros if own is not None else 1)
     room = max(0, spend.room() or 0)
     limit = min(own.limit_micros, room) if own is not None else room
     budget = msgspec.structs.replace(own or Budget(limit_micros=limit), limit_micros=limit)

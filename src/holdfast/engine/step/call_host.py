@@ -15,7 +15,7 @@ from holdfast.core.errors import InvalidCall
 from holdfast.core.execution import Execution, call_key, percent
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.tools.call import Call, Task, task_of
-from holdfast.tools.runtime.attempt_log import SAID, Line, Logbook, encode_lines
+from holdfast.tools.runtime.attempt_log import SAID, Logbook, LogLine, encode_lines
 from holdfast.tools.runtime.output_capture import cover, let_go
 from holdfast.tools.secrets.redaction import masks
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from holdfast.engine.drive.driver import Driver
 
 
-class Voice:
+class CallHost:
     """The host of one execution's calls."""
 
-    def __init__(self, run: Driver) -> None:
-        self._run = run
-        self._state = run.state
-        self._feed = run.services.feed
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._state = driver.state
+        self._feed = driver.services.feed
         self._task: Task | None = None
         self._unsaid: dict[Call, tuple[str, str]] = {}  # the ends of streaming texts, with their roles
         if self.is_heard():
@@ -44,14 +44,14 @@ class Voice:
         data = msgspec.json.decode(notes) if notes else None
         step = self._state.steps.get(path)
         key = (step.call_key if step is not None else "") or call_key(self._state.id, path)
-        call = Call(self._state.id, path, attempt, key, self._run.services.folder, data, self)
+        call = Call(self._state.id, path, attempt, key, self._driver.services.folder, data, self)
         call.task = self._task = self._task or task_of(self._state.facts(), self._state.id)
         if step is not None and step.secrets:
             call.secrets = step.secrets
         return call
 
     async def note(self, call: Call, data: bytes) -> None:
-        run = self._run
+        run = self._driver
         self.check_open(call, "what it notes now cannot be kept")
         data = masks.json(data)
         run.append(ev.StepNoted(at=run.now_us(), path=call.path, attempt=call.attempt, data=Raw(data)))
@@ -63,7 +63,7 @@ class Voice:
             raise InvalidCall(f"{call.path}: attempt {call.attempt} is over; {what}")
 
     def say(self, call: Call, content: str, role: str, streaming: bool) -> None:
-        at = self._run.now_us()
+        at = self._driver.now_us()
         if content:
             self._write_down(call, at, SAID, content, ends=not streaming)
         if self.is_heard():
@@ -81,7 +81,7 @@ class Voice:
 
     def hear(self, call: Call, stream: str, text: str) -> None:
         """Printed or logged, in whichever thread; watchers see whole lines."""
-        at = self._run.now_us()
+        at = self._driver.now_us()
         lines = self._write_down(call, at, stream, text)
         if lines and self.is_heard():
             content = "".join(f"{line.text}\n" for line in lines)
@@ -97,7 +97,7 @@ class Voice:
 
     # ---- the log of an attempt ----------------------------------------------------------------------------------
 
-    def _write_down(self, call: Call, at: int, stream: str, text: str, *, ends: bool = False) -> list[Line]:
+    def _write_down(self, call: Call, at: int, stream: str, text: str, *, ends: bool = False) -> list[LogLine]:
         book = call.book
         if book is None:
             book = call.book = Logbook(at)
@@ -108,7 +108,7 @@ class Voice:
 
     def keep_trace(self, call: Call, text: str) -> None:
         """Where an error came from: for the log alone, since whoever watches is told of the failure itself."""
-        self._write_down(call, self._run.now_us(), "error", text, ends=True)
+        self._write_down(call, self._driver.now_us(), "error", text, ends=True)
 
     def close(self, call: Call) -> None:
         """The attempt is over: its log is appended at once, and so written together with its outcome."""
@@ -117,13 +117,13 @@ class Voice:
                 let_go(call)
         if call in self._unsaid and self.is_heard():
             role, rest = self._unsaid.pop(call)
-            self._message(call, self._run.now_us(), role, masks.text(rest), True)
+            self._message(call, self._driver.now_us(), role, masks.text(rest), True)
         book, call.book = call.book, None
         if book is not None:
-            self._keep(call, book.close(self._run.now_us()))
+            self._keep(call, book.close(self._driver.now_us()))
 
-    def _keep(self, call: Call, lines: list[Line]) -> None:
-        run = self._run
+    def _keep(self, call: Call, lines: list[LogLine]) -> None:
+        run = self._driver
         step = self._state.steps.get(call.path)
         if not lines or step is None or run.log.error is not None or run.log.released:
             return  # whoever was cut off for good has nothing more to say
@@ -133,14 +133,14 @@ class Voice:
 
     def _on_loop(self, show: Callable[..., None], *args: Any) -> None:
         try:
-            here = asyncio.get_running_loop() is self._run.loop
+            here = asyncio.get_running_loop() is self._driver.loop
         except RuntimeError:
             here = False
         if here:
             show(*args)
         else:
             with suppress(RuntimeError):  # the loop was closed meanwhile: nobody is there any more
-                self._run.loop.call_soon_threadsafe(show, *args)
+                self._driver.loop.call_soon_threadsafe(show, *args)
 
     def progress(self, call: Call, percent: float, text: str) -> None:
         self._show(self._progress(call.path, "running", step_percent=percent, text=masks.text(text)))
@@ -148,7 +148,7 @@ class Voice:
     def call(self, call: Call, tool: str, arguments: bytes) -> None:
         self._show(
             ev.TaskToolCall(
-                at=self._run.now_us(), after=self._state.seq, tool=tool, arguments=Raw(arguments), call_id=call.key,
+                at=self._driver.now_us(), after=self._state.seq, tool=tool, arguments=Raw(arguments), call_id=call.key,
                 path=call.path,
             )
         )  # fmt: skip
@@ -163,7 +163,7 @@ class Voice:
     ) -> ev.TaskProgress:
         state = self._state
         return ev.TaskProgress(
-            at=self._run.now_us(),
+            at=self._driver.now_us(),
             after=state.seq,
             percent=round(percent(state), 1),
             step=path,

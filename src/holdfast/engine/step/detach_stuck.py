@@ -27,7 +27,7 @@ class _Watched(asyncio.Future[None]):
 
 
 @coroutine
-def leavable(work: Coroutine[Any, Any, Any], grace_s: Callable[[], float | None]) -> Generator[Any, Any, Any]:
+def await_detachable(work: Coroutine[Any, Any, Any], grace_s: Callable[[], float | None]) -> Generator[Any, Any, Any]:
     """Await `work`. From its cancellation on it has `grace_s()` to end, or Ignored is raised and it is left to itself.
 
     None: it was not the engine that cancelled. Tools cancel what they do by themselves, too, and then go on.
@@ -95,4 +95,4 @@ def _handed_over(future: Any) -> Any:
 async def _rest(work: Coroutine[Any, Any, Any], awaited: Any) -> Any:
     if awaited is not None:
         await asyncio.wait({awaited})
-    return await leavable(work, lambda: None)
+    return await await_detachable(work, lambda: None)

@@ -18,52 +18,52 @@ from holdfast.tools.tool import Tool
 
 if TYPE_CHECKING:
     from holdfast.engine.drive.driver import Driver
-    from holdfast.engine.program import Stakes, StepCall
-    from holdfast.engine.step.step_context import Work
+    from holdfast.engine.program import FailureImpact, StepCall
+    from holdfast.engine.step.step_context import StepContext
 
 NOTE_CHARS_SHOWN = 300
 
 
-def request_id(run: Driver, path: str) -> str:
+def request_id(driver: Driver, path: str) -> str:
     """Stable and unique within the execution: the number of the event that will open it."""
-    return f"{path}#{run.state.seq + 2}"
+    return f"{path}#{driver.state.seq + 2}"
 
 
 def ask_for_approval(
-    run: Driver, call: StepCall, tool: Tool[..., Any], approval: Approval, arguments: bytes, digest: str
+    driver: Driver, call: StepCall, tool: Tool[..., Any], approval: Approval, arguments: bytes, digest: str
 ) -> None:
     """`digest` is of what the step was asked to do: what a person agreed to must not become something else."""
-    at = run.now_us()
+    at = driver.now_us()
     due_at = at + int(approval.expires_s * 1e6)
     request = ev.Request(
-        id=request_id(run, call.path),
+        id=request_id(driver, call.path),
         kind="approval",
         path=call.path,
         message=approval.message or f"run {tool.name}?",
         tool=tool.name,
-        arguments=run.keep(arguments),
+        arguments=driver.keep(arguments),
         remedies=("approve", "deny"),
         expires_at=due_at,
         affects=call.stakes.skipped(),
         secrets=call.secrets,
-        failed=failures_by_name(run.state),
+        failed=failures_by_name(driver.state),
     )
     waiting = ev.StepWaiting(
         at=at, path=call.path, reason="approval", tool=tool.name, kind=call.kind, due_at=due_at, digest=digest
     )
-    run.append(waiting, ev.ApprovalRequested(at=at, request=request))
+    driver.append(waiting, ev.ApprovalRequested(at=at, request=request))
 
 
 def ask_for_correction(
-    run: Driver, call: StepCall, step: Step, failure: Failure, spent_micros: int | None = None,
+    driver: Driver, call: StepCall, step: Step, failure: Failure, spent_micros: int | None = None,
     used: Usage | None = None,
 ) -> None:  # fmt: skip
     """A failure that no retry can mend: somebody has to change something."""
-    at = run.now_us()
+    at = driver.now_us()
     remedies = ("again", "done", "skip", *_fallback(call, step), "fail")
     failure_ = msgspec.structs.replace(failure, remedies=remedies)
     request = ev.Request(
-        id=request_id(run, call.path),
+        id=request_id(driver, call.path),
         kind="correction",
         path=call.path,
         message=f"{step.tool} failed: {failure.message}",
@@ -71,9 +71,9 @@ def ask_for_correction(
         arguments=step.arguments or Raw(b"null"),
         remedies=remedies,
         failure=failure_,
-        wants_output=run.services.wants_output(run.state, step.path, step.tool),
+        wants_output=driver.services.wants_output(driver.state, step.path, step.tool),
     )
-    run.append(
+    driver.append(
         ev.StepWaiting(
             at=at,
             path=call.path,
@@ -88,14 +88,14 @@ def ask_for_correction(
 
 
 def ask_in_doubt(
-    work: Work, step: Step, *, can_verify: bool, check: str = "", check_failed: str = "", bound: str = "",
+    work: StepContext, step: Step, *, can_verify: bool, check: str = "", check_failed: str = "", bound: str = "",
     now: bytes = b"",
 ) -> None:  # fmt: skip
     """`check` is what the tool's own check says, `bound` why the step is not run again by itself.
 
     `now` is what it would be called with, if that is another input than the one in doubt.
     """
-    run, call, at = work.run, work.call, work.run.now_us()
+    run, call, at = work.driver, work.call, work.driver.now_us()
     verify = ("verify",) if can_verify else ()
     remedies = ("done", "again", *verify, "skip", *_fallback(call, step), "fail")
     known = [
@@ -135,38 +135,38 @@ def _noted(step: Step) -> str:
 
 
 def ask_question(
-    run: Driver, path: str, message: str, schema: Raw, expires_s: float | None = None, digest: str = ""
+    driver: Driver, path: str, message: str, schema: Raw, expires_s: float | None = None, digest: str = ""
 ) -> None:
-    at = run.now_us()
+    at = driver.now_us()
     due_at = None if expires_s is None else at + int(expires_s * 1e6)
     request = ev.Request(
-        id=request_id(run, path), kind="question", path=path, message=message, schema=schema, remedies=("answer",),
+        id=request_id(driver, path), kind="question", path=path, message=message, schema=schema, remedies=("answer",),
         expires_at=due_at,
     )  # fmt: skip
     waiting = ev.StepWaiting(
         at=at, path=path, reason="answer", tool=ASK, kind="wait", name=message, due_at=due_at, digest=digest
     )
-    run.append(waiting, ev.RequestOpened(at=at, request=request))
+    driver.append(waiting, ev.RequestOpened(at=at, request=request))
 
 
-def ask_alone(run: Driver, path: str, approval: Approval, message: str, digest: str, stakes: Stakes) -> None:
+def ask_alone(driver: Driver, path: str, approval: Approval, message: str, digest: str, stakes: FailureImpact) -> None:
     """An approval step: nothing but a person's yes or no."""
-    at = run.now_us()
+    at = driver.now_us()
     due_at = at + int(approval.expires_s * 1e6)
     request = ev.Request(
-        id=request_id(run, path),
+        id=request_id(driver, path),
         kind="approval",
         path=path,
         message=message,
         remedies=("approve", "deny"),
         expires_at=due_at,
         affects=stakes.skipped(),
-        failed=failures_by_name(run.state),
+        failed=failures_by_name(driver.state),
     )
     waiting = ev.StepWaiting(
         at=at, path=path, reason="approval", tool="approval", kind="approval", due_at=due_at, digest=digest
     )
-    run.append(waiting, ev.ApprovalRequested(at=at, request=request))
+    driver.append(waiting, ev.ApprovalRequested(at=at, request=request))
 
 
 def denied(remedy: str, by: str, why: str) -> Failure:

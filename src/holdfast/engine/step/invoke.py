@@ -16,10 +16,10 @@ from holdfast.core.errors import ToolError
 from holdfast.core.execution import Step
 from holdfast.core.policy import HOOK_TIMEOUT_S, STEP_TIMEOUT_S
 from holdfast.core.secret_refs import put_in
-from holdfast.engine.step.detach_stuck import Ignored, leavable
+from holdfast.engine.step.detach_stuck import Ignored, await_detachable
 from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown
 from holdfast.tools.hooks import OutputInvalid, OutputLost
-from holdfast.tools.isolated.parent import run_apart
+from holdfast.tools.isolated.parent import run_isolated
 from holdfast.tools.json_values import NotJson, encode
 from holdfast.tools.runtime.cancellation import NeverBegan, NeverCalled, StillRunning
 from holdfast.tools.runtime.user_traceback import located
@@ -97,7 +97,7 @@ class Patience(NamedTuple):
 
 
 async def invoke(
-    run: Driver, task: asyncio.Task[Any], tool: Tool[..., Any], arguments: bytes, call: Call, timeout_s: float | None
+    driver: Driver, task: asyncio.Task[Any], tool: Tool[..., Any], arguments: bytes, call: Call, timeout_s: float | None
 ) -> bytes:
     """The tool's output as JSON bytes. Raises whatever the tool raises, and TimeoutError when its time is up.
 
@@ -106,32 +106,32 @@ async def invoke(
     """
     given = cast("dict[str, Any]", msgspec.json.decode(arguments))
     if call.secrets or call.door is not None:
-        given = await _prepared(run, given, call)
+        given = await _prepared(driver, given, call)
     validated = tool.validate(given)
-    called = run_apart(tool, given, call) if call.apart else tool.invoke(validated, call)
+    called = run_isolated(tool, given, call) if call.isolated else tool.invoke(validated, call)
     idle_s = tool.idle_timeout_s
     if timeout_s is not None or idle_s is not None:
         patience = Patience(timeout_s or STEP_TIMEOUT_S, idle_s)
-        return _output(run, tool, call, await _in_own_task(run, tool, called, call, patience))
-    deadlines = run.services.deadlines
-    before = deadlines.set(task, run.loop, STEP_TIMEOUT_S)
+        return _output(driver, tool, call, await _in_own_task(driver, tool, called, call, patience))
+    deadlines = driver.services.deadlines
+    before = deadlines.set(task, driver.loop, STEP_TIMEOUT_S)
 
     def grace_s() -> float | None:
         if deadlines.is_over(task):
             call.kill_grace_s = LATE_KILL_S
             return LATE_S
-        return _grace_s(run, call) if run.cause is not None else None
+        return _grace_s(driver, call) if driver.cause is not None else None
 
     try:
-        value = await leavable(called, grace_s)
+        value = await await_detachable(called, grace_s)
     except asyncio.CancelledError as error:
         if deadlines.clear(task, before) and task.uncancel() == 0:
-            value = await _late(run, call, error, LATE_S, _too_long(tool, STEP_TIMEOUT_S))
+            value = await _late(driver, call, error, LATE_S, _too_long(tool, STEP_TIMEOUT_S))
         elif task.cancelling() == 0:
             raise CancelledInside(f"{tool.name} cancelled itself") from None
         else:
-            late = await _late(run, call, error, _grace_s(run, call), error)
-            raise AnsweredLate(_output(run, tool, call, late)) from None
+            late = await _late(driver, call, error, _grace_s(driver, call), error)
+            raise AnsweredLate(_output(driver, tool, call, late)) from None
     except BaseException as error:
         if deadlines.clear(task, before):
             task.uncancel()
@@ -143,40 +143,40 @@ async def invoke(
     else:
         if deadlines.clear(task, before):
             task.uncancel()  # it ignored that its time was up, and answered after all
-    return _output(run, tool, call, value)
+    return _output(driver, tool, call, value)
 
 
-def _grace_s(run: Driver, call: Call) -> float:
+def _grace_s(driver: Driver, call: Call) -> float:
     """How long an attempt that is cut off may take to tidy up; its processes are told before the tool is."""
-    call.kill_grace_s = run.services.limits.interrupt_grace_s
+    call.kill_grace_s = driver.services.limits.interrupt_grace_s
     return call.kill_grace_s * TOOL_GRACE
 
 
-async def _prepared(run: Driver, given: dict[str, Any], call: Call) -> dict[str, Any]:
+async def _prepared(driver: Driver, given: dict[str, Any], call: Call) -> dict[str, Any]:
     """What a call needs that few calls do. One with a process of its own waits at the door when that is ready."""
     if call.secrets:
-        given = await _with_secrets(run, given, call)
-    if call.door is not None and not call.apart:
+        given = await _with_secrets(driver, given, call)
+    if call.door is not None and not call.isolated:
         await call.take_turn(call.door)
     return given
 
 
-async def _with_secrets(run: Driver, given: dict[str, Any], call: Call) -> dict[str, Any]:
+async def _with_secrets(driver: Driver, given: dict[str, Any], call: Call) -> dict[str, Any]:
     """The recorded arguments as the tool gets them: this is where a reference becomes a secret, and nowhere else."""
-    return cast("dict[str, Any]", put_in(given, await run.services.secrets.fetch(call.secrets)))
+    return cast("dict[str, Any]", put_in(given, await driver.services.secrets.fetch(call.secrets)))
 
 
-async def _given(run: Driver, arguments: bytes, call: Call) -> dict[str, Any]:
+async def _given(driver: Driver, arguments: bytes, call: Call) -> dict[str, Any]:
     given = cast("dict[str, Any]", msgspec.json.decode(arguments))
-    return await _with_secrets(run, given, call) if call.secrets else given
+    return await _with_secrets(driver, given, call) if call.secrets else given
 
 
-def _output(run: Driver, tool: Tool[..., Any], call: Call, value: Any) -> bytes:
+def _output(driver: Driver, tool: Tool[..., Any], call: Call, value: Any) -> bytes:
     """What the tool answered, and no secret in it. A tool that returned has happened, whatever its value looks like."""
     try:
         output = tool.output(value)
     except OutputInvalid as misfit:
-        if misfit.output is None or run.state.steps[call.path].effect == "read":
+        if misfit.output is None or driver.state.steps[call.path].effect == "read":
             raise
         output = misfit.output
         call.warning = masks.beginning(str(misfit), WARNING_CHARS_MAX)
@@ -186,23 +186,23 @@ def _output(run: Driver, tool: Tool[..., Any], call: Call, value: Any) -> bytes:
 
 
 async def _in_own_task(
-    run: Driver, tool: Tool[..., Any], called: Coroutine[Any, Any, Any], call: Call, patience: Patience
+    driver: Driver, tool: Tool[..., Any], called: Coroutine[Any, Any, Any], call: Call, patience: Patience
 ) -> Any:
-    inner = run.loop.create_task(called)
-    began = run.loop.time()
+    inner = driver.loop.create_task(called)
+    began = driver.loop.time()
     try:
-        over = await patience.wait(run.loop, inner, call)
+        over = await patience.wait(driver.loop, inner, call)
     except asyncio.CancelledError as error:
-        late = await _stopped(run, call, inner, _grace_s(run, call), error)
-        raise AnsweredLate(_output(run, tool, call, late)) from None
+        late = await _stopped(driver, call, inner, _grace_s(driver, call), error)
+        raise AnsweredLate(_output(driver, tool, call, late)) from None
     if inner.done():
-        ended = run.loop.time()
+        ended = driver.loop.time()
         _warn_if_blocked(tool, call, ended - began - call.waited_s(ended), patience.timeout_s)
         if inner.cancelled():
             raise CancelledInside(f"{tool.name} cancelled itself")
         return inner.result()
     call.kill_grace_s = LATE_KILL_S
-    return await _stopped(run, call, inner, LATE_S, patience.lost(tool, over))
+    return await _stopped(driver, call, inner, LATE_S, patience.lost(tool, over))
 
 
 def _warn_if_blocked(tool: Tool[..., Any], call: Call, took_s: float, limit_s: float) -> None:
@@ -215,17 +215,19 @@ def _warn_if_blocked(tool: Tool[..., Any], call: Call, took_s: float, limit_s: f
         )
 
 
-async def _stopped(run: Driver, call: Call, inner: asyncio.Task[Any], grace_s: float, otherwise: BaseException) -> Any:
+async def _stopped(
+    driver: Driver, call: Call, inner: asyncio.Task[Any], grace_s: float, otherwise: BaseException
+) -> Any:
     """Cancel a tool's task; its answer if there is one after all. One that will not end is left behind and counted."""
     inner.cancel()
     await _given_time(inner, grace_s, isinstance(otherwise, asyncio.CancelledError))
     if not inner.done():
-        _leave_behind(run, call, inner)
+        _leave_behind(driver, call, inner)
         raise otherwise
     try:
         return inner.result()
     except asyncio.CancelledError as error:
-        return await _late(run, call, error, grace_s, otherwise)
+        return await _late(driver, call, error, grace_s, otherwise)
     except Exception as error:
         if isinstance(otherwise, asyncio.CancelledError):
             raise otherwise from error  # it was cut, whatever it makes of that
@@ -234,9 +236,9 @@ async def _stopped(run: Driver, call: Call, inner: asyncio.Task[Any], grace_s: f
         raise Overran(str(error) or str(otherwise)) from error
 
 
-def _leave_behind(run: Driver, call: Call, task: asyncio.Task[Any]) -> None:
-    run.services.leave_behind(task)
-    run.services.lives_on(call.key, task)
+def _leave_behind(driver: Driver, call: Call, task: asyncio.Task[Any]) -> None:
+    driver.services.leave_behind(task)
+    driver.services.lives_on(call.key, task)
 
 
 def _had_no_effect(error: BaseException) -> bool:
@@ -244,7 +246,7 @@ def _had_no_effect(error: BaseException) -> bool:
 
 
 async def _late(
-    run: Driver, call: Call, error: asyncio.CancelledError, grace_s: float, otherwise: BaseException
+    driver: Driver, call: Call, error: asyncio.CancelledError, grace_s: float, otherwise: BaseException
 ) -> Any:
     """What became of a call that was not simply cancelled: nothing, an answer, or still unknown."""
     if isinstance(error, NeverBegan):
@@ -252,12 +254,12 @@ async def _late(
             raise error
         raise NeverCalled("it waited for its turn and never began")
     if isinstance(error, Ignored):
-        _leave_behind(run, call, error.task)
+        _leave_behind(driver, call, error.task)
     if isinstance(error, StillRunning):
         await _given_time(error.future, grace_s, isinstance(otherwise, asyncio.CancelledError))
         if error.future.done():
             return error.future.result()
-        run.services.lives_on(call.key, error.future)
+        driver.services.lives_on(call.key, error.future)
     raise otherwise
 
 
@@ -290,18 +292,18 @@ async def reduced(tool: Tool[..., Any], arguments: bytes, call: Call) -> bytes:
         return arguments
 
 
-def drop_secrets(run: Driver, names: Sequence[str], step: Step) -> None:
+def drop_secrets(driver: Driver, names: Sequence[str], step: Step) -> None:
     """Those that were refused are fetched anew by the next attempt, unless another step has done so since."""
-    refused_s = (run.now_us() - step.attempts[-1].ended_at) / 1e6 if step.attempts else 0.0
-    run.services.secrets.forget(names, refused_s)
+    refused_s = (driver.now_us() - step.attempts[-1].ended_at) / 1e6 if step.attempts else 0.0
+    driver.services.secrets.forget(names, refused_s)
 
 
-async def refresh(run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call) -> None:
+async def refresh(driver: Driver, tool: Tool[..., Any], arguments: bytes, call: Call) -> None:
     if not tool.can_refresh:
         return
     with suppress(Exception):  # if it did not help, the next attempt says so
         async with asyncio.timeout(HOOK_TIMEOUT_S):
-            await tool.run_refresh(tool.validate(await _given(run, arguments, call)), call)
+            await tool.run_refresh(tool.validate(await _given(driver, arguments, call)), call)
 
 
 class CheckFailed(NamedTuple):
@@ -312,14 +314,14 @@ class CheckFailed(NamedTuple):
 
 
 async def verified(
-    run: Driver, tool: Tool[..., Any], arguments: bytes, call: Call
+    driver: Driver, tool: Tool[..., Any], arguments: bytes, call: Call
 ) -> bytes | DidNotHappen | Unknown | CheckFailed:
     """What the tool's own check says: its output if it happened."""
     limit = asyncio.timeout(HOOK_TIMEOUT_S)
     try:
         async with limit:
-            verdict = await tool.run_verify(tool.validate(await _given(run, arguments, call)), call)
-        return _output(run, tool, call, verdict.output) if isinstance(verdict, Happened) else verdict
+            verdict = await tool.run_verify(tool.validate(await _given(driver, arguments, call)), call)
+        return _output(driver, tool, call, verdict.output) if isinstance(verdict, Happened) else verdict
     except Exception as error:
         if limit.expired():
             return CheckFailed(f"it took longer than {HOOK_TIMEOUT_S:g} s", "")

@@ -31,7 +31,7 @@ from holdfast.tools.secrets.redaction import masks
 if TYPE_CHECKING:
     from holdfast.engine.drive.driver import Driver
     from holdfast.engine.program import StepCall
-    from holdfast.engine.step.step_context import Work
+    from holdfast.engine.step.step_context import StepContext
 
 INPUT_CHARS_SHOWN = 120
 ITEMS_SHOWN = 5
@@ -72,51 +72,53 @@ def asked_of(call: StepCall, digest: str, arguments: bytes) -> Asked:
     return Asked(call.path, call.tool.name, digest, arguments, "", others, call.stakes.critical)
 
 
-async def settle(run: Driver, asked: Asked) -> Step | None:
+async def settle(driver: Driver, asked: Asked) -> Step | None:
     """The step as it stands once its copy counts or is gone. A doubt is left as it is, if it is of the same kind."""
-    step = run.state.steps.get(asked.path)
+    step = driver.state.steps.get(asked.path)
     if step is None or not asked.differs(step):
         return step
-    await run.admit()
+    await driver.admit()
     if step.status == "completed" and not _is_once(step):
-        run.append(ev.StepDiscarded(at=run.now_us(), path=step.path, why=_CHANGED))
+        driver.append(ev.StepDiscarded(at=driver.now_us(), path=step.path, why=_CHANGED))
     elif step.status == "completed":
-        await moving(run, _ask(run, asked.path, [asked], ("done", "again", "skip")))
+        await moving(driver, _ask(driver, asked.path, [asked], ("done", "again", "skip")))
     elif asked.tool != step.tool:
-        await moving(run, _ask(run, asked.path, [asked], ("again",)))
-    return run.state.steps.get(asked.path)
+        await moving(driver, _ask(driver, asked.path, [asked], ("again",)))
+    return driver.state.steps.get(asked.path)
 
 
-async def settle_items(run: Driver, path: str, asked: Sequence[Asked]) -> None:
+async def settle_items(driver: Driver, path: str, asked: Sequence[Asked]) -> None:
     """The items of one for_each are one question to a person."""
-    steps = run.state.steps
+    steps = driver.state.steps
     changed = [one for one in asked if is_once_done(steps[one.path]) and one.differs(steps[one.path])]
     if changed:
-        await run.admit()
-        await moving(run, _ask(run, path, changed, ("done", "again")))
+        await driver.admit()
+        await moving(driver, _ask(driver, path, changed, ("done", "again")))
 
 
-async def settle_call(run: Driver, call: StepCall, digest: str, arguments: bytes) -> Step | None:
-    return await settle(run, asked_of(call, digest, arguments))
+async def settle_call(driver: Driver, call: StepCall, digest: str, arguments: bytes) -> Step | None:
+    return await settle(driver, asked_of(call, digest, arguments))
 
 
-async def settle_left_out(run: Driver, path: str, *, critical: bool = True) -> bool:
+async def settle_left_out(driver: Driver, path: str, *, critical: bool = True) -> bool:
     """Of a step whose condition is false now: whether its copied outcome stays all the same."""
-    step = run.state.steps[path]
+    step = driver.state.steps[path]
     if step.status != "completed":
         return False
     if step.accepted == LEFT_OUT:
         return True
-    await run.admit()
+    await driver.admit()
     if _is_once(step):
-        await moving(run, _ask(run, path, [Asked(path, step.tool, LEFT_OUT, critical=critical)], ("done", "skip")))
+        await moving(
+            driver, _ask(driver, path, [Asked(path, step.tool, LEFT_OUT, critical=critical)], ("done", "skip"))
+        )
     else:
-        run.append(ev.StepDiscarded(at=run.now_us(), path=path, why="its condition is false now"))
-    step = run.state.steps.get(path)
+        driver.append(ev.StepDiscarded(at=driver.now_us(), path=path, why="its condition is false now"))
+    step = driver.state.steps.get(path)
     return step is not None and step.status == "completed"
 
 
-def is_of_another_input(work: Work, step: Step) -> bool:
+def is_of_another_input(work: StepContext, step: Step) -> bool:
     return step.kept and asked_of(work.call, work.digest, work.asked).differs(step)
 
 
@@ -131,50 +133,52 @@ def _is_once(step: Step) -> bool:
 # ---- asking a person -------------------------------------------------------------------------------------------
 
 
-async def _ask(run: Driver, path: str, asked: Sequence[Asked], remedies: tuple[str, ...]) -> None:
+async def _ask(driver: Driver, path: str, asked: Sequence[Asked], remedies: tuple[str, ...]) -> None:
     """`path` is the step, or the for_each around the items."""
-    step = run.state.steps[path]
+    step = driver.state.steps[path]
     if not step.request_id:
-        request = await _request(run, path, asked, remedies)
-        run.append(ev.RequestOpened(at=run.now_us(), request=request))
-    await answer(run, step)
-    said = run.state.requests[step.request_id]
-    at, by = run.now_us(), said.by
+        request = await _request(driver, path, asked, remedies)
+        driver.append(ev.RequestOpened(at=driver.now_us(), request=request))
+    await answer(driver, step)
+    said = driver.state.requests[step.request_id]
+    at, by = driver.now_us(), said.by
     for one in asked:
         if said.remedy == "done":
-            recorded = run.state.steps[one.path].digest
-            run.append(ev.StepDiverged(at=at, path=one.path, recorded=recorded, attempted=one.digest, kept=True, by=by))
+            recorded = driver.state.steps[one.path].digest
+            driver.append(
+                ev.StepDiverged(at=at, path=one.path, recorded=recorded, attempted=one.digest, kept=True, by=by)
+            )
             continue
-        run.append(ev.StepDiscarded(at=at, path=one.path, why=_CHANGED, by=by))
+        driver.append(ev.StepDiscarded(at=at, path=one.path, why=_CHANGED, by=by))
         if said.remedy == "skip":
             planned = Planned(one.tool, step.kind, one.critical)
-            run.append(skipped(at, one.path, by_person(by), planned, by))
+            driver.append(skipped(at, one.path, by_person(by), planned, by))
 
 
-async def _request(run: Driver, path: str, asked: Sequence[Asked], remedies: tuple[str, ...]) -> ev.Request:
-    recorded = await _recorded(run, {one.path for one in asked})
+async def _request(driver: Driver, path: str, asked: Sequence[Asked], remedies: tuple[str, ...]) -> ev.Request:
+    recorded = await _recorded(driver, {one.path for one in asked})
     now = {one.path: masks.json(one.arguments) for one in asked}
     lines = [
-        f"{one.path}: {_was(run, one, recorded[one.path])}, {_is(one, now[one.path])}" for one in asked[:ITEMS_SHOWN]
+        f"{one.path}: {_was(driver, one, recorded[one.path])}, {_is(one, now[one.path])}" for one in asked[:ITEMS_SHOWN]
     ]
     if len(asked) > ITEMS_SHOWN:
         lines.append(f"and {len(asked) - ITEMS_SHOWN} more")
     is_one = len(asked) == 1 and asked[0].path == path
     return ev.Request(
-        id=f"{path}#{run.state.seq + 1}",
+        id=f"{path}#{driver.state.seq + 1}",
         kind="correction",
         path=path,
         message="\n".join(["what was done before has another input now:", *lines]),
         tool=asked[0].tool,
-        arguments=run.keep(now[path] if is_one else _map_of(now)),
-        recorded=run.keep(recorded[path] if is_one else _map_of(recorded)),
+        arguments=driver.keep(now[path] if is_one else _map_of(now)),
+        recorded=driver.keep(recorded[path] if is_one else _map_of(recorded)),
         remedies=remedies,
         keeps=True,
     )
 
 
-def _was(run: Driver, asked: Asked, recorded: bytes) -> str:
-    step = run.state.steps[asked.path]
+def _was(driver: Driver, asked: Asked, recorded: bytes) -> str:
+    step = driver.state.steps[asked.path]
     happened = "completed" if step.status == "completed" else "may or may not have happened"
     return f"{step.tool} {happened} with {_short(recorded)}"
 
@@ -187,12 +191,12 @@ def _map_of(values: dict[str, bytes]) -> bytes:
     return msgspec.json.encode({path: Raw(value) for path, value in values.items()})
 
 
-async def _recorded(run: Driver, paths: set[str]) -> dict[str, bytes]:
+async def _recorded(driver: Driver, paths: set[str]) -> dict[str, bytes]:
     """The input that each copied outcome had; it is in the journal alone."""
     found = dict.fromkeys(paths, b"null")
-    for _, event in await read_events(run.services.store, run.state.id, 0):
+    for _, event in await read_events(driver.services.store, driver.state.id, 0):
         if isinstance(event, ev.StepStarted) and event.path in paths:
-            found[event.path] = await run.value(event.arguments)
+            found[event.path] = await driver.value(event.arguments)
     return found
 
 

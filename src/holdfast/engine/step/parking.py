@@ -32,21 +32,21 @@ class Wait:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None
 
-    def arm(self, run: Driver) -> None:
+    def arm(self, driver: Driver) -> None:
         """Look again when the time comes. The wall clock decides, so a clock that jumped is asked once more."""
         if self.reason.due_at is None:
             return
-        left_s = (self.reason.due_at - run.services.clock.now_us()) / 1e6
+        left_s = (self.reason.due_at - driver.services.clock.now_us()) / 1e6
         if left_s <= 0:
-            asyncio.get_running_loop().call_soon(run.poke)
+            asyncio.get_running_loop().call_soon(driver.wake_ready)
         else:
-            self._timer = asyncio.get_running_loop().call_later(left_s, self._ring, run)
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._ring, driver)
 
-    def _ring(self, run: Driver) -> None:
-        if run.services.clock.now_us() < (self.reason.due_at or 0):
-            self.arm(run)
+    def _ring(self, driver: Driver) -> None:
+        if driver.services.clock.now_us() < (self.reason.due_at or 0):
+            self.arm(driver)
         else:
-            run.poke()
+            driver.wake_ready()
 
     def disarm(self) -> None:
         if self._timer is not None:
@@ -70,35 +70,35 @@ def _first(alike: list[ev.Reason]) -> list[ev.Reason]:
     return [*kept[:-1], msgspec.structs.replace(last, more=len(left_out))]
 
 
-async def moving(run: Driver, work: Awaitable[T]) -> T:
+async def moving(driver: Driver, work: Awaitable[T]) -> T:
     """Something within a step, done so that its driver knows that it moves."""
     task = cast("asyncio.Task[Any]", asyncio.current_task())
-    before = run.busy(task)
+    before = driver.busy(task)
     try:
         return await work
     finally:
-        run.idle(task, before)
+        driver.idle(task, before)
 
 
-async def park(run: Driver, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:
+async def park(driver: Driver, reason: ev.Reason, is_ready: Callable[[], bool]) -> None:
     while not is_ready():  # by its turn, what woke it may be gone: another has taken the event, the clock was set back
-        await run.park(Wait(reason, is_ready))
+        await driver.park(Wait(reason, is_ready))
 
 
-def is_due(run: Driver, due_at: int | None) -> bool:
-    return due_at is not None and run.services.clock.now_us() >= due_at
+def is_due(driver: Driver, due_at: int | None) -> bool:
+    return due_at is not None and driver.services.clock.now_us() >= due_at
 
 
-async def due(run: Driver, step: Step) -> None:
+async def due(driver: Driver, step: Step) -> None:
     """Until the time of the next attempt."""
     due_at = step.due_at
     reason = ev.Reason(kind="timer", path=step.path, due_at=due_at)
-    await park(run, reason, lambda: due_at is None or is_due(run, due_at))
+    await park(driver, reason, lambda: due_at is None or is_due(driver, due_at))
 
 
-async def answer(run: Driver, step: Step) -> None:
+async def answer(driver: Driver, step: Step) -> None:
     """Until the step's request is answered, or its time is up: silence is a no to an approval."""
-    asked = run.state.requests[step.request_id]
+    asked = driver.state.requests[step.request_id]
     kind = asked.request.kind
     reason = ev.Reason(
         kind="answer" if kind == "question" else kind,
@@ -107,6 +107,6 @@ async def answer(run: Driver, step: Step) -> None:
         name=asked.request.id,
     )
     expires_at = asked.request.expires_at
-    await park(run, reason, lambda: asked.answered or is_due(run, expires_at))
+    await park(driver, reason, lambda: asked.answered or is_due(driver, expires_at))
     if not asked.answered:
-        run.append(expired(asked.request, run.now_us()))
+        driver.append(expired(asked.request, driver.now_us()))

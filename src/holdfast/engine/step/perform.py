@@ -30,7 +30,7 @@ from holdfast.engine.step.invoke import drop_secrets, reduced, refresh
 from holdfast.engine.step.kept import settle_call
 from holdfast.engine.step.resolution import changed_input, remedy, verify, why_not_again
 from holdfast.engine.step.secret_substitution import hidden
-from holdfast.engine.step.step_context import Work, input_digest
+from holdfast.engine.step.step_context import StepContext, input_digest
 from holdfast.engine.step.step_history import doubtful, edited, losses
 from holdfast.tools.json_values import encode
 from holdfast.tools.secrets.redaction import masks
@@ -41,40 +41,40 @@ if TYPE_CHECKING:
 __all__ = ["input_digest", "outcome_of", "perform"]
 
 
-async def perform(run: Driver, call: StepCall) -> Outcome:
+async def perform(driver: Driver, call: StepCall) -> Outcome:
     """Answer from history, or take the step from where it stands to its end."""
-    steps = run.state.steps
+    steps = driver.state.steps
     step = steps.get(call.path)
     asked = encode(call.arguments, call.path)
     digest = input_digest(call.tool.name, asked)
     if step is not None and step.kept:
-        step = await settle_call(run, call, digest, asked)
+        step = await settle_call(driver, call, digest, asked)
     elif step is not None and (step.digest != digest if step.digest else step.kind != call.kind):
-        await _diverged(run, call, step, digest, asked)
+        await _diverged(driver, call, step, digest, asked)
     if call.kind == "tool" and (masks.active if step is None else step.status not in STEP_ENDS):
-        call, asked = await hidden(run, call, asked, step)
+        call, asked = await hidden(driver, call, asked, step)
     if call.kind == "tool" and call.tool.signature.lenient:
-        asked = call.tool.meant(asked)  # what people are asked to agree to is what is called
+        asked = call.tool.coerce_lenient(asked)  # what people are asked to agree to is what is called
     task = cast("asyncio.Task[Any]", asyncio.current_task())
-    work = Work(run, call, digest, asked, task)
+    work = StepContext(driver, call, digest, asked, task)
     while step is None or step.status not in STEP_ENDS:
-        if run.must_wait():
-            await run.admit()
-        before = run.busy(task)
+        if driver.must_wait():
+            await driver.admit()
+        before = driver.busy(task)
         try:
             await _MOVES[step.status if step is not None else "pending"](work, step)
         finally:
-            run.idle(task, before)
+            driver.idle(task, before)
         step = steps.get(call.path)
         if step is not None and step.kept:  # a doubt that turned out to have happened, with the input it had then
-            step = await settle_call(run, call, digest, asked)
-    return await outcome_of(run, step)
+            step = await settle_call(driver, call, digest, asked)
+    return await outcome_of(driver, step)
 
 
-async def outcome_of(run: Driver, step: Step) -> Outcome:
+async def outcome_of(driver: Driver, step: Step) -> Outcome:
     """An ended step as its program sees it."""
     if step.status == "completed":
-        return Outcome(status="completed", output=await run.value(step.output))
+        return Outcome(status="completed", output=await driver.value(step.output))
     if step.status == "failed":
         return Outcome(status="failed", failure=step.failure)
     return Outcome(status="skipped", reason=step.reason, skip_code=step.skip_code)
@@ -83,17 +83,17 @@ async def outcome_of(run: Driver, step: Step) -> Outcome:
 # ---- one move per status ---------------------------------------------------------------------------------------
 
 
-async def _begin(work: Work, step: Step | None) -> None:
+async def _begin(work: StepContext, step: Step | None) -> None:
     """Nothing has happened yet: a person's yes, a cached answer, or the first attempt."""
     if wants_approval(work) or (cache_s(work) and not work.is_fresh and await is_answered_from_cache(work)):
         return
     await attempt(work, step, work.asked)
 
 
-async def _go_on_waiting(work: Work, step: Step | None) -> None:
+async def _go_on_waiting(work: StepContext, step: Step | None) -> None:
     """It waits for a person: for a yes, or for a way out of a failure."""
     assert step is not None
-    run = work.run
+    run = work.driver
     await parking.answer(run, step)
     asked = run.state.requests[step.request_id]
     if asked.remedy == "again" and not step.attempt:  # it has not begun: its input could not be worked out
@@ -108,13 +108,13 @@ async def _go_on_waiting(work: Work, step: Step | None) -> None:
         fail(work, step, denied(asked.remedy, asked.by, asked.why), by=asked.by)
 
 
-async def _retry(work: Work, step: Step | None) -> None:
+async def _retry(work: StepContext, step: Step | None) -> None:
     """Wait for the time of the next attempt, then make it."""
     assert step is not None
-    await parking.due(work.run, step)
+    await parking.due(work.driver, step)
     arguments = await work.arguments_of(step)
     if step.refreshed and step.failure is not None and step.failure.category == "permission":
-        drop_secrets(work.run, work.call.secrets, step)
+        drop_secrets(work.driver, work.call.secrets, step)
     if step.fallback:
         if wants_approval_of_fallback(work, work.tool_of(step), arguments):
             return
@@ -122,33 +122,33 @@ async def _retry(work: Work, step: Step | None) -> None:
         if step.reduced and step.failure.category == "resource":
             arguments = await reduced(work.call.tool, arguments, work.as_call(step))
         elif step.refreshed and step.failure.category == "permission":
-            await refresh(work.run, work.call.tool, arguments, work.as_call(step))
+            await refresh(work.driver, work.call.tool, arguments, work.as_call(step))
     await attempt(work, step, arguments)
 
 
-async def _again_after_loss(work: Work, step: Step | None) -> None:
+async def _again_after_loss(work: StepContext, step: Step | None) -> None:
     """Its driver died, or a person interrupted it: what may run again does, what must not is in doubt."""
     assert step is not None
     if step.status == "running" and step.effect == "once":
         why = "its process ended, or lost its journal, while it ran"
-        work.run.append(ev.StepInDoubt(at=work.run.now_us(), path=step.path, why=why, attempt=step.attempt))
+        work.driver.append(ev.StepInDoubt(at=work.driver.now_us(), path=step.path, why=why, attempt=step.attempt))
     elif step.status == "running" and losses(step) >= LOSSES_MAX:
         give_up_after_losses(work, step)
     else:
         await attempt(work, step, await work.arguments_of(step))
 
 
-async def _settle_doubt(work: Work, step: Step | None) -> None:
+async def _settle_doubt(work: StepContext, step: Step | None) -> None:
     """A `once` step that may have happened: its policy decides, and by default a person does."""
     assert step is not None
     tool = work.tool_of(step)
     policy = work.call.policy.in_doubt or tool.in_doubt
-    asked = work.run.state.requests[step.request_id] if step.request_id else None
+    asked = work.driver.state.requests[step.request_id] if step.request_id else None
     can_verify = tool.can_verify and tool.name == step.tool
     if can_verify and (policy == "verify" if asked is None else _may_tell_more(work, step, asked)):
         await verify(work, step)
     elif asked is not None:
-        await parking.answer(work.run, step)
+        await parking.answer(work.driver, step)
         await remedy(work, step)
     elif policy == "fail":
         fail(work, step, Failure(category="unknown", message=doubtful(step), happened="unknown"))
@@ -160,12 +160,12 @@ async def _settle_doubt(work: Work, step: Step | None) -> None:
         ask_in_doubt(work, step, can_verify=can_verify, bound=bound, now=now)
 
 
-def _may_tell_more(work: Work, step: Step, asked: Asked) -> bool:
+def _may_tell_more(work: StepContext, step: Step, asked: Asked) -> bool:
     """Whether the tool's check failed in another process, or before a restart: this one may have other code."""
     return bool(asked.request.check_failed) and not asked.answered and work.verified_attempt != step.attempt
 
 
-_Move = Callable[[Work, Step | None], Awaitable[None]]
+_Move = Callable[[StepContext, Step | None], Awaitable[None]]
 _MOVES: dict[str, _Move] = {
     "pending": _begin,
     "waiting": _go_on_waiting,
@@ -176,20 +176,20 @@ _MOVES: dict[str, _Move] = {
 }
 
 
-async def _diverged(run: Driver, call: StepCall, step: Step, digest: str, asked: bytes) -> None:
+async def _diverged(driver: Driver, call: StepCall, step: Step, digest: str, asked: bytes) -> None:
     """The program asks for something else than it did. A function must not go on; in a plan, what happened counts."""
     if not call.strict:
         if not step.diverged:
-            run.append(ev.StepDiverged(at=run.now_us(), path=call.path, recorded=step.digest, attempted=digest))
+            driver.append(ev.StepDiverged(at=driver.now_us(), path=call.path, recorded=step.digest, attempted=digest))
         return
-    recorded = await recorded_text(run, call.path)
-    raise run.diverged(call.path, recorded, f"{call.tool.name} {short(masks.json(asked))}")
+    recorded = await recorded_text(driver, call.path)
+    raise driver.diverged(call.path, recorded, f"{call.tool.name} {short(masks.json(asked))}")
 
 
-async def recorded_text(run: Driver, path: str) -> str:
+async def recorded_text(driver: Driver, path: str) -> str:
     """What the journal says a step was asked: its tool and its arguments."""
-    first = await run.recorded_start(path)
-    return f"{first.tool} {short(bytes(first.arguments))}" if first is not None else run.state.steps[path].tool
+    first = await driver.recorded_start(path)
+    return f"{first.tool} {short(bytes(first.arguments))}" if first is not None else driver.state.steps[path].tool
 
 
 def short(value: bytes, limit: int = 200) -> str:

@@ -14,15 +14,15 @@ from holdfast.engine.step.budget_gate import refused_money
 from holdfast.engine.step.human_requests import ask_in_doubt
 from holdfast.engine.step.invoke import CheckFailed, verified
 from holdfast.engine.step.kept import is_of_another_input
-from holdfast.engine.step.step_context import Work
+from holdfast.engine.step.step_context import StepContext
 from holdfast.engine.step.step_history import doubtful, edited, retrying
 from holdfast.tools.call import DidNotHappen, Unknown
 from holdfast.tools.secrets.redaction import masks
 
 
-async def verify(work: Work, step: Step, by: str = "") -> None:
+async def verify(work: StepContext, step: Step, by: str = "") -> None:
     """Let the tool's own check say whether it happened; if that cannot tell, a person must. `by` asked for it."""
-    run, tool, attempted = work.run, work.tool_of(step), work.as_call(step)
+    run, tool, attempted = work.driver, work.tool_of(step), work.as_call(step)
     work.verified_attempt = step.attempt
     asked = run.state.requests.get(step.request_id)
     arguments = await work.arguments_of(step)
@@ -52,19 +52,19 @@ async def verify(work: Work, step: Step, by: str = "") -> None:
                 _ask(work, step, check_failed=why)
 
 
-def _ask(work: Work, step: Step, *, check: str = "", check_failed: str = "", bound: str = "") -> None:
+def _ask(work: StepContext, step: Step, *, check: str = "", check_failed: str = "", bound: str = "") -> None:
     ask_in_doubt(
         work, step, can_verify=True, check=check, check_failed=check_failed, bound=bound,
         now=changed_input(work, step),
     )  # fmt: skip
 
 
-def changed_input(work: Work, step: Step) -> bytes:
+def changed_input(work: StepContext, step: Step) -> bytes:
     """What it would be called with now, if the doubt is about another input."""
     return masks.json(work.asked) if is_of_another_input(work, step) else b""
 
 
-def why_not_again(work: Work, step: Step) -> str:
+def why_not_again(work: StepContext, step: Step) -> str:
     """Why its policy alone must not run it once more; "" if it may."""
     if is_of_another_input(work, step):
         return "it is to be called with another input now"
@@ -75,9 +75,9 @@ def why_not_again(work: Work, step: Step) -> str:
     return ""
 
 
-async def remedy(work: Work, step: Step) -> None:
+async def remedy(work: StepContext, step: Step) -> None:
     """Do what a person chose."""
-    run = work.run
+    run = work.driver
     asked = run.state.requests[step.request_id]
     data = await run.value(asked.data) if asked.data else None
     match asked.remedy:
@@ -105,14 +105,16 @@ async def remedy(work: Work, step: Step) -> None:
             fail(work, step, failure, by=asked.by)
 
 
-def _begin_anew(work: Work, step: Step, by: str = "") -> None:
+def _begin_anew(work: StepContext, step: Step, by: str = "") -> None:
     """What was in doubt had another input: what is done now is another effect, with another key."""
-    run = work.run
+    run = work.driver
     run.append(ev.StepDiscarded(at=run.now_us(), path=step.path, why="its input is another one now", by=by))
 
 
-def _complete(work: Work, step: Step, output: bytes, by: str = "", verified: bool = False, warning: str = "") -> None:
-    run, at = work.run, work.run.now_us()
+def _complete(
+    work: StepContext, step: Step, output: bytes, by: str = "", verified: bool = False, warning: str = ""
+) -> None:
+    run, at = work.driver, work.driver.now_us()
     kept: list[ev.Event] = []
     if not verified and is_of_another_input(work, step):  # whoever said so has seen both inputs
         recorded, attempted = step.digest, work.digest

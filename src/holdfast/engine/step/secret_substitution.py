@@ -23,15 +23,17 @@ if TYPE_CHECKING:
     from holdfast.engine.drive.driver import Driver
 
 
-async def hidden(run: Driver, call: StepCall, asked: bytes, step: Step | None) -> tuple[StepCall, bytes]:
+async def hidden(driver: Driver, call: StepCall, asked: bytes, step: Step | None) -> tuple[StepCall, bytes]:
     """The same call with references in it, and its arguments; both as they were if there is nothing to hide."""
-    recorded = _recorded(run, step)
+    recorded = _recorded(driver, step)
     if recorded is not None and not recorded:
         return call, asked
     others = [None if other.arguments is None else encode(other.arguments) for other in call.fallbacks]
     values: dict[str, str] = {}
     if masks.active:
-        values = await _known_in(run, b"\n".join([asked, *(other for other in others if other is not None)]).decode())
+        values = await _known_in(
+            driver, b"\n".join([asked, *(other for other in others if other is not None)]).decode()
+        )
     if not values and set(recorded or ()) <= set(call.secrets):
         return call, asked
 
@@ -51,20 +53,20 @@ async def hidden(run: Driver, call: StepCall, asked: bytes, step: Step | None) -
     ), encode(arguments)
 
 
-def _recorded(run: Driver, step: Step | None) -> tuple[str, ...] | None:
+def _recorded(driver: Driver, step: Step | None) -> tuple[str, ...] | None:
     """The secrets that recorded arguments of the step refer to; None if none are recorded."""
     if step is None:
         return None
     if step.attempt:
         return step.secrets
-    request = run.state.requests.get(step.request_id)
+    request = driver.state.requests.get(step.request_id)
     return request.request.secrets if request is not None else None
 
 
-async def _known_in(run: Driver, text: str) -> dict[str, str]:
+async def _known_in(driver: Driver, text: str) -> dict[str, str]:
     """The secrets of this engine that stand in a text as they are now, by their names."""
     found: dict[str, str] = {}
-    for name in masks.names_in(text) & run.services.secrets.names:
+    for name in masks.names_in(text) & driver.services.secrets.names:
         with suppress(Misconfigured):  # it cannot be had any more, and so no reference could stand for it
-            found |= await run.services.secrets.fetch([name])
+            found |= await driver.services.secrets.fetch([name])
     return found

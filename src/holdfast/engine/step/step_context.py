@@ -36,13 +36,13 @@ def notes_for(tool: Tool[..., Any], step: Step) -> ev.MaybeRaw:
     return step.notes if step.noted_by in ("", tool.name) else UNSET  # "": from before anybody wrote it down
 
 
-class Work:
+class StepContext:
     """`task` is the one that the program asked from."""
 
-    __slots__ = ("asked", "call", "digest", "run", "task", "verified_attempt")
+    __slots__ = ("asked", "call", "digest", "driver", "task", "verified_attempt")
 
-    def __init__(self, run: Driver, call: StepCall, digest: str, asked: bytes, task: asyncio.Task[Any]) -> None:
-        self.run = run
+    def __init__(self, driver: Driver, call: StepCall, digest: str, asked: bytes, task: asyncio.Task[Any]) -> None:
+        self.driver = driver
         self.call = call
         self.digest = digest
         self.asked = asked
@@ -52,7 +52,7 @@ class Work:
     @property
     def is_fresh(self) -> bool:
         """Whoever handed the task in wants every tool to be asked anew."""
-        return self.run.state.facts().fresh
+        return self.driver.state.facts().fresh
 
     def tool_of(self, step: Step) -> Tool[..., Any]:
         """The step's own tool, or the fallback it has come to."""
@@ -67,7 +67,7 @@ class Work:
         fallback = self._fallback(step)
         if fallback is not None and fallback.arguments is not None:
             return encode(fallback.arguments, f"the fallback arguments of {step.path}")
-        return await self.run.value(step.arguments) if step.arguments else self.asked
+        return await self.driver.value(step.arguments) if step.arguments else self.asked
 
     def _fallback(self, step: Step) -> FallbackTool | None:
         """A program that has fewer of them than when it was recorded goes back to the step's own tool."""
@@ -85,7 +85,7 @@ class Work:
             attempt=number,
             kind=call.kind,
             effect=call.policy.effect or tool.effect,
-            arguments=self.run.keep(arguments),
+            arguments=self.driver.keep(arguments),
             digest=self.digest,
             title=call.title,
             fallback=fallback,
@@ -106,8 +106,8 @@ class Work:
 
     def as_call(self, step: Step) -> Call:
         """The last attempt, for the hooks of its tool."""
-        return self.run.make_call(step.path, step.attempt, notes_for(self.tool_of(step), step))
+        return self.driver.make_call(step.path, step.attempt, notes_for(self.tool_of(step), step))
 
     def lives_on(self, step: Step) -> bool:
         """Whether a call of it that was cut off still runs here."""
-        return self.run.services.is_living(step.call_key or call_key(self.run.state.id, step.path))
+        return self.driver.services.is_living(step.call_key or call_key(self.driver.state.id, step.path))

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core import events as ev
 from holdfast.core.errors import InvalidCall
 from holdfast.core.execution import Step
-from holdfast.core.failure import Decision, Failure, FallBack, RefreshAndRetry, RetryLater, RunReduced, Tally
+from holdfast.core.failure import AttemptCounts, Decision, Failure, FallBack, RefreshAndRetry, RetryLater, RunReduced
 from holdfast.core.resources import Usage
 
 
@@ -37,8 +37,8 @@ def retrying(  # noqa: PLR0913, PLR0917 -- one parameter per fact
     )
 
 
-def tally(step: Step) -> Tally:
-    return Tally(
+def tally(step: Step) -> AttemptCounts:
+    return AttemptCounts(
         retries=step.retries,
         rate_limit_waits=step.rate_limit_waits,
         reduced=step.reduced,

@@ -80,18 +80,18 @@ def _tell_unsaved(services: Services, state: Execution, why: object) -> None:
 class Checkpointing:
     """The checkpoints of one execution that is driven here."""
 
-    def __init__(self, run: Driver) -> None:
-        self._run = run
-        self._policy = policy_of(run.state)
-        self._steps = steps_ended(run.state) if self._policy.every_steps else 0
-        last = run.state.checkpoint
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._policy = policy_of(driver.state)
+        self._steps = steps_ended(driver.state) if self._policy.every_steps else 0
+        last = driver.state.checkpoint
         self._covered = last.ended if last else 0
-        self._last_us = last.at if last else run.state.facts().at
+        self._last_us = last.at if last else driver.state.facts().at
         self._due: deque[int] = deque(maxlen=KEPT)  # events to save up to; what falls out would not be kept anyway
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._count(0)
-        if self._policy.every_s and run.state.seq > (last.through + 1 if last else 0):
+        if self._policy.every_s and driver.state.seq > (last.through + 1 if last else 0):
             self._arm(self._policy.every_s)  # something has happened that no checkpoint holds: before us, or to wake it
 
     def saw(self, events: Sequence[ev.Event]) -> None:
@@ -110,23 +110,23 @@ class Checkpointing:
 
     def _arm(self, every_s: float) -> None:
         if self._timer is None:
-            passed_s = (self._run.now_us() - self._last_us) / 1e6
-            self._timer = self._run.loop.call_later(max(0.0, every_s - passed_s), self._rang)
+            passed_s = (self._driver.now_us() - self._last_us) / 1e6
+            self._timer = self._driver.loop.call_later(max(0.0, every_s - passed_s), self._rang)
 
     def _rang(self) -> None:
         self._timer = None
         self._save_soon()
 
     def _save_soon(self) -> None:
-        self._last_us = self._run.now_us()
-        self._due.append(self._run.state.seq)
+        self._last_us = self._driver.now_us()
+        self._due.append(self._driver.state.seq)
         if self._writing is None:
-            self._writing = self._run.loop.create_task(self._write())
+            self._writing = self._driver.loop.create_task(self._write())
 
     async def _write(self) -> None:
         try:
             while self._due:
-                await _save(self._run.services, self._run.log, self._due.popleft())
+                await _save(self._driver.services, self._driver.log, self._due.popleft())
         finally:
             self._writing = None
 
@@ -137,20 +137,20 @@ class Checkpointing:
             _, stuck = await asyncio.wait({writing}, timeout=SETTLE_S)
             for task in stuck:
                 self._due.clear()
-                self._run.services.leave_behind(task)
+                self._driver.services.leave_behind(task)
 
     async def rest(self) -> None:
         """The execution has come to rest, or is let go of."""
         if self._timer is not None:
             self._timer.cancel()
-            if self._run.cause == "parked":
-                self._run.services.owe_checkpoint(self._run.state.id, self._last_us, self._timer.when())
+            if self._driver.cause == "parked":
+                self._driver.services.owe_checkpoint(self._driver.state.id, self._last_us, self._timer.when())
         await self.settle()
-        if is_wanted_at_rest(self._run.state) and self._run.log.error is None:
-            await _save(self._run.services, self._run.log, limit_s=SETTLE_S)
+        if is_wanted_at_rest(self._driver.state) and self._driver.log.error is None:
+            await _save(self._driver.services, self._driver.log, limit_s=SETTLE_S)
 
 
-class Owed:
+class DeferredCheckpoints:
     """Checkpoints that came due, or will, after their drivers had let go: each is saved once, if it is still owed."""
 
     def __init__(self, engine: Engine) -> None:

@@ -14,7 +14,7 @@ from holdfast.core.lifecycle import ENDS
 from holdfast.engine.services import Services
 from holdfast.journal import checkpoint_files
 from holdfast.journal.blobs import fetch_blob
-from holdfast.journal.bundle.write import EXECUTIONS_MAX, Bundle, Carried, open_rows, wanted_blobs, write
+from holdfast.journal.bundle.write import EXECUTIONS_MAX, Bundle, ExportedExecution, open_rows, wanted_blobs, write
 from holdfast.journal.codec import CHAIN_START, verify
 from holdfast.journal.log import read_state
 from holdfast.journal.store import Store
@@ -57,7 +57,7 @@ def _check_origin(state: Execution) -> None:
         )
 
 
-async def _carry(store: Store, execution_id: str, through: int = 0) -> Carried:
+async def _carry(store: Store, execution_id: str, through: int = 0) -> ExportedExecution:
     if through:
         _, rows = await store.events(execution_id, 0, through)
         return await asyncio.to_thread(open_rows, execution_id, rows)
@@ -68,7 +68,7 @@ async def _carry(store: Store, execution_id: str, through: int = 0) -> Carried:
             f"execution {execution_id}: its events are not those that its snapshot was made of",
             execution_id=execution_id,
         )
-    return Carried(rows, state)
+    return ExportedExecution(rows, state)
 
 
 async def save(services: Services, execution_id: str, through: int = 0) -> ev.CheckpointSaved:

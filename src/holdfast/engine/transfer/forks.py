@@ -135,7 +135,7 @@ def suited(services: Services, created: ev.TaskCreated, copied: Sequence[ev.Even
         if not left or not is_plan:
             continue
         added = msgspec.structs.replace(event, steps=Raw(msgspec.json.encode(left)), count=len(left))
-        if said := services.objection(plan, [added]):
+        if said := services.validation_error(plan, [added]):
             names = ", ".join(step["id"] for step in left)
             raise Refused(
                 f"{said}\nthese steps were added to the old plan while it ran, and cannot be added to the new one: "

@@ -17,7 +17,7 @@ from holdfast.engine.commands.hold import hold, let_go
 from holdfast.engine.drive.claims import claim
 from holdfast.engine.notifications import count_as_told
 from holdfast.engine.services import Services
-from holdfast.journal.bundle.write import Bundle, Carried, wanted_blobs
+from holdfast.journal.bundle.write import Bundle, ExportedExecution, wanted_blobs
 from holdfast.journal.codec import decode
 from holdfast.journal.log import Log, head_change
 from holdfast.journal.store import Entry, Head, Hold, NewExecution, Store
@@ -28,8 +28,8 @@ IsDead = Callable[[str], bool]
 class Gap(NamedTuple):
     """Who of a file has done less here than there, with what is here of it, and who is not here at all."""
 
-    behind: list[tuple[Head, Carried]]
-    missing: list[Carried]
+    behind: list[tuple[Head, ExportedExecution]]
+    missing: list[ExportedExecution]
 
     @property
     def events(self) -> int:
@@ -51,7 +51,7 @@ async def compare(store: Store, bundle: Bundle, is_dead: IsDead) -> Gap | None:
     return gap
 
 
-async def _is_behind(store: Store, here: Head, carried: Carried, is_dead: IsDead) -> bool:
+async def _is_behind(store: Store, here: Head, carried: ExportedExecution, is_dead: IsDead) -> bool:
     seq, digest = carried.state.seq, carried.rows[-1].digest
     if here.driver and not is_dead(here.driver):
         raise Refused(
@@ -119,7 +119,7 @@ async def catch_up(services: Services, bundle: Bundle, gap: Gap, more: Additions
     await store.commit([Hold(execution_ids=ended, why="")])
 
 
-def has_news(carried: Carried) -> bool:
+def has_news(carried: ExportedExecution) -> bool:
     """Whether something came while it waited that nobody has acted upon yet: no other word of that will come."""
     for event in map(decode, reversed(carried.rows)):
         if isinstance(event, ev.TaskWaiting):
@@ -129,7 +129,7 @@ def has_news(carried: Carried) -> bool:
     return False
 
 
-def _entry(bundle: Bundle, here: Head, carried: Carried, epoch: int) -> Entry:
+def _entry(bundle: Bundle, here: Head, carried: ExportedExecution, epoch: int) -> Entry:
     state, rows = carried.state, carried.rows[here.seq :]
     return Entry(
         execution_id=state.id,

@@ -16,7 +16,7 @@ from holdfast.core.execution import Execution
 from holdfast.engine.services import Services
 from holdfast.journal import checkpoint_files
 from holdfast.journal.blobs import fetch_blob
-from holdfast.journal.bundle.write import Bundle, Carried, open_rows, wanted_blobs, write
+from holdfast.journal.bundle.write import Bundle, ExportedExecution, open_rows, wanted_blobs, write
 from holdfast.journal.codec import CHAIN_START, Row, link
 from holdfast.journal.deletion import why_kept
 from holdfast.journal.inspection import verify_execution
@@ -54,7 +54,7 @@ async def merge(store: Store, bundle: Bundle) -> Merged:
     """The file and what is here as one history for each of the family. Raises Refused if they are not the same."""
     heads = await _family(store, bundle)
     files = {carried.state.id: carried for carried in bundle.executions}
-    executions: list[Carried] = []
+    executions: list[ExportedExecution] = []
     blobs, lost = dict(bundle.blobs), 0
     for execution_id in [*files, *(one for one in heads if one not in files)]:
         rows = await _merged_rows(store, heads.get(execution_id), files.get(execution_id), blobs)
@@ -73,7 +73,7 @@ async def replace(
     services: Services,
     merged: Merged,
     is_dead: Callable[[str], bool],
-    news: Callable[[Bundle, Sequence[Carried]], list[NewExecution]],
+    news: Callable[[Bundle, Sequence[ExportedExecution]], list[NewExecution]],
 ) -> None:
     """Put the merged family in the place of what is here."""
     store, root = services.store, merged.bundle.root.state
@@ -154,7 +154,9 @@ async def _family(store: Store, bundle: Bundle) -> dict[str, Head]:
     return found
 
 
-async def _merged_rows(store: Store, head: Head | None, carried: Carried | None, blobs: dict[str, bytes]) -> list[Row]:
+async def _merged_rows(
+    store: Store, head: Head | None, carried: ExportedExecution | None, blobs: dict[str, bytes]
+) -> list[Row]:
     here = await _rows(store, head) if head is not None else {}
     whole = list(_chained([], here))
     rows = list(carried.rows) if carried is not None else []
@@ -208,7 +210,7 @@ async def _rows(store: Store, head: Head) -> dict[int, Row]:
     return found
 
 
-def _check_known(executions: Sequence[Carried]) -> None:
+def _check_known(executions: Sequence[ExportedExecution]) -> None:
     """A child whose start is lost would be started once more."""
     known = {child.id for carried in executions for child in carried.state.children.values()}
     for carried in executions[1:]:

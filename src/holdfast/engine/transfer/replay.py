@@ -29,11 +29,11 @@ from holdfast.engine.program import (  # fmt: skip
     PLANNED,
     SERIOUS,
     ChildTask,
+    FailureImpact,
     Mistake,
     Outcome,
     Planned,
     Program,
-    Stakes,
     StepCall,
     skipped,
 )
@@ -90,7 +90,7 @@ class HistorySteps:
 
     def __init__(self, services: Services, state: Execution) -> None:
         self.state = state
-        self.dice = Random("replay")
+        self.rng = Random("replay")
         self.divergence: Divergence | None = None
         self.reached: list[str] = []
         self.at_end = asyncio.Event()
@@ -153,10 +153,12 @@ class HistorySteps:
         await self._settle(Asked(path, "wait.timer", digest, name=name))
         return await self._outcome(path)
 
-    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
+    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: FailureImpact = SERIOUS) -> Outcome:
         return await self._outcome(path)
 
-    async def approve(self, path: str, approval: Approval, *, title: str = "", stakes: Stakes = SERIOUS) -> Outcome:
+    async def approve(
+        self, path: str, approval: Approval, *, title: str = "", stakes: FailureImpact = SERIOUS
+    ) -> Outcome:
         return await self._outcome(path)
 
     async def ask(self, path: str, message: str, schema: Raw) -> Outcome:
@@ -168,7 +170,7 @@ class HistorySteps:
             await self._never(path)
         return child.id if child is not None else ""
 
-    async def wait_child(self, path: str, stakes: Stakes = SERIOUS) -> Child:
+    async def wait_child(self, path: str, stakes: FailureImpact = SERIOUS) -> Child:
         step = self.state.steps[path]
         if step.status not in STEP_ENDS:
             await self._never(path)

@@ -32,7 +32,7 @@ from holdfast.engine.transfer.merge import Additions, Gap, catch_up, compare, ha
 from holdfast.engine.transfer.repair import is_damaged, merge, replace
 from holdfast.journal.blobs import large_values
 from holdfast.journal.bundle.read import read
-from holdfast.journal.bundle.write import BUNDLE_BYTES_MAX, Bundle, Carried
+from holdfast.journal.bundle.write import BUNDLE_BYTES_MAX, Bundle, ExportedExecution
 from holdfast.journal.codec import decode
 from holdfast.journal.log import head_of, read_state
 from holdfast.journal.store import NewExecution, Store
@@ -171,11 +171,11 @@ def _program(services: Services, state: Execution) -> list[Difference]:
     return []
 
 
-def _news(bundle: Bundle, executions: Sequence[Carried]) -> list[NewExecution]:
+def _news(bundle: Bundle, executions: Sequence[ExportedExecution]) -> list[NewExecution]:
     return [_new(bundle, carried) for carried in executions]
 
 
-def _new(bundle: Bundle, carried: Carried) -> NewExecution:
+def _new(bundle: Bundle, carried: ExportedExecution) -> NewExecution:
     head = head_of(carried.state, carried.rows[-1].digest)
     head.held = "" if carried.state.is_ended else IMPORTED
     if has_news(carried):
@@ -191,7 +191,7 @@ def _unheard(bundle: Bundle, gap: Gap) -> list[Command]:
     return [*posts, *(_end_of(bundle.root) if bundle.root.state.is_ended else ())]
 
 
-def _end_of(carried: Carried) -> list[Command]:
+def _end_of(carried: ExportedExecution) -> list[Command]:
     """What an execution that has ended tells its parent, if it has one."""
     events = map(decode, reversed(carried.rows))
     end = next(event for event in events if isinstance(event, ev.TaskCompleted | ev.TaskError | ev.TaskStopped))

@@ -29,7 +29,7 @@ from holdfast.journal.bundle.write import (
     EXECUTIONS_MAX,
     FORMAT,
     Bundle,
-    Carried,
+    ExportedExecution,
     open_rows,
     told_of,
     wanted_blobs,
@@ -163,7 +163,7 @@ def _checked(file: _File) -> Bundle:
     return Bundle(executions, blobs)
 
 
-def _opened(told: _Execution) -> Carried:
+def _opened(told: _Execution) -> ExportedExecution:
     if not _ID.fullmatch(told.id):
         raise BundleInvalid("is not shaped like a bundle: an id has letters, digits and hyphens, at most 100")
     try:
@@ -236,7 +236,7 @@ def _times_of(kind: type[Any]) -> tuple[str, ...]:
     return tuple(name for name in kind.__struct_fields__ if name in _TIMES)
 
 
-def _check_family(executions: Sequence[Carried]) -> None:
+def _check_family(executions: Sequence[ExportedExecution]) -> None:
     """Only descendants may travel along, each known to its parent as its child, and all that parents still wait for."""
     known: dict[str, Execution] = {}
     keys: dict[tuple[str, str], str] = {}

@@ -40,7 +40,7 @@ BUNDLE_BYTES_MAX = 1024**3  # it is read and checked in memory
 EXECUTIONS_MAX = 1000  # one execution and its descendants
 
 
-class Carried(NamedTuple):
+class ExportedExecution(NamedTuple):
     """One execution: its events as they are stored, and the state they fold to."""
 
     rows: list[Row]
@@ -50,18 +50,18 @@ class Carried(NamedTuple):
 class Bundle(NamedTuple):
     """The execution it is about first, then its descendants, parents before children."""
 
-    executions: list[Carried]
+    executions: list[ExportedExecution]
     blobs: dict[str, bytes]
 
     @property
-    def root(self) -> Carried:
+    def root(self) -> ExportedExecution:
         return self.executions[0]
 
-    def blobs_of(self, carried: Carried) -> list[tuple[str, bytes]]:
+    def blobs_of(self, carried: ExportedExecution) -> list[tuple[str, bytes]]:
         return [(digest, self.blobs[digest]) for digest in wanted_blobs(carried.rows)]
 
 
-def open_rows(execution_id: str, rows: list[Row], check: Callable[[AnyEvent], None] | None = None) -> Carried:
+def open_rows(execution_id: str, rows: list[Row], check: Callable[[AnyEvent], None] | None = None) -> ExportedExecution:
     """Verify and fold a whole journal; `check` looks at each event before it is folded."""
     verify(rows, 0, CHAIN_START)
     state = Execution(id=execution_id)
@@ -70,7 +70,7 @@ def open_rows(execution_id: str, rows: list[Row], check: Callable[[AnyEvent], No
         if check is not None:
             check(event)
         apply(state, event, row.seq)
-    return Carried(rows, state)
+    return ExportedExecution(rows, state)
 
 
 def wanted_blobs(rows: Sequence[Row]) -> dict[str, Blob]:

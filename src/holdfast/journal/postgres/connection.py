@@ -47,7 +47,7 @@ def statements() -> dict[str, bytes]:
     return {name: text.encode() for name, text in queries("postgres").items()}
 
 
-class Link:
+class PostgresConnection:
     """`prepare` is done with each new connection before anybody else gets it."""
 
     def __init__(self, address: PostgresAddress, prepare: Prepare) -> None:

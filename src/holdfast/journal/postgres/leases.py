@@ -21,7 +21,7 @@ from datetime import timedelta
 
 from holdfast.core.errors import JournalError
 from holdfast.journal.postgres.address import PostgresAddress
-from holdfast.journal.postgres.connection import Connection, Link, statements
+from holdfast.journal.postgres.connection import Connection, PostgresConnection, statements
 
 RENEWALS = 4  # in the length of a lease: three may fail or come late
 
@@ -82,12 +82,12 @@ class Leases:
     def _has_slept(self) -> bool:
         return self._clock() - self._renewed_at > self._length.total_seconds()
 
-    def keep(self, link: Link) -> None:
+    def keep(self, link: PostgresConnection) -> None:
         """Renew from now on, if there is anything to renew."""
         if self._ours and (self._renewing is None or self._renewing.done()):
             self._renewing = asyncio.get_running_loop().create_task(self._renew(link), name="holdfast-leases")
 
-    async def _renew(self, link: Link) -> None:
+    async def _renew(self, link: PostgresConnection) -> None:
         while self._ours:
             try:
                 async with link.use() as connection:
@@ -98,7 +98,7 @@ class Leases:
                 log.warning("the lease of this process cannot be renewed: %s", error)
             await asyncio.sleep(self._length.total_seconds() / RENEWALS)
 
-    async def close(self, link: Link) -> None:
+    async def close(self, link: PostgresConnection) -> None:
         """Stop renewing, and give back at once what was released."""
         if self._renewing is not None:
             self._renewing.cancel()

@@ -22,21 +22,21 @@ _NAMES = Head.__struct_fields__
 _JSON = {"labels": msgspec.json.Decoder(dict[str, str]), "reasons": msgspec.json.Decoder(tuple[Reason, ...])}
 
 
-class Found(NamedTuple):
+class HeadRow(NamedTuple):
     """A head, and what is wrong with its row: "" if nothing is."""
 
     head: Head
     trouble: str = ""
 
 
-async def read_heads(connection: Connection, which: Sequence[str], values: dict[str, Any]) -> list[Found]:
+async def read_heads(connection: Connection, which: Sequence[str], values: dict[str, Any]) -> list[HeadRow]:
     """The heads that fit the named parts of a query, in their order."""
     sql = statements()
     cursor = await connection.execute(b" ".join(sql[name] for name in ("head_columns", *which)), values)
     return [_found(row) for row in await cursor.fetchall()]
 
 
-def _found(row: Sequence[Any]) -> Found:
+def _found(row: Sequence[Any]) -> HeadRow:
     values: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     trouble = ""
     for name, decoder in _JSON.items():
@@ -46,7 +46,7 @@ def _found(row: Sequence[Any]) -> Found:
             del values[name]
             trouble = trouble or f"its row in the list cannot be read ({name}: {error})"
     values["quarantined"] = values["quarantined"] or trouble
-    return Found(Head(**values), trouble)
+    return HeadRow(Head(**values), trouble)
 
 
 def head_values(head: Head) -> dict[str, Any]:

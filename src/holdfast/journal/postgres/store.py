@@ -25,12 +25,12 @@ from holdfast.journal.codec import CHAIN_START, Row, Snapshot
 from holdfast.journal.keyed import ROWS_PAGE, KeyedRow, check_place, span
 from holdfast.journal.postgres.address import parse_address
 from holdfast.journal.postgres.commit import Tidying, write_all
-from holdfast.journal.postgres.connection import Connection, Link, is_lost, statements
+from holdfast.journal.postgres.connection import Connection, PostgresConnection, is_lost, statements
 from holdfast.journal.postgres.delete import delete_some, families
 from holdfast.journal.postgres.leases import Leases
 from holdfast.journal.postgres.migrate import admit
 from holdfast.journal.postgres.reconnect import AWAY_S, Absence
-from holdfast.journal.postgres.rows import Found, command_of, query_values, read_heads
+from holdfast.journal.postgres.rows import HeadRow, command_of, query_values, read_heads
 from holdfast.journal.store import Head, Quarantine, Query, Stored, Write, Written
 
 TRIES = 5  # of a transaction that met another one's locks, or whose commit was cut off
@@ -60,10 +60,10 @@ class PostgresStore:
         self._channel = f"holdfast:{self.address.schema}"
         self._changes = 0
         self._blind_at = 0.0
-        self._writing = Link(self.address, self._admit)
-        self._reading = Link(self.address, self._admit)
-        self._leasing = Link(self.address, self._admit)
-        self._listening = Link(self.address, self._listen)
+        self._writing = PostgresConnection(self.address, self._admit)
+        self._reading = PostgresConnection(self.address, self._admit)
+        self._leasing = PostgresConnection(self.address, self._admit)
+        self._listening = PostgresConnection(self.address, self._listen)
 
     async def _admit(self, connection: Connection) -> None:
         await admit(connection, self.address, self.leases)
@@ -95,7 +95,7 @@ class PostgresStore:
             gone += some
         return gone
 
-    async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
+    async def would_delete(self, execution_ids: Sequence[str]) -> list[str]:
         async def read(connection: Connection) -> list[str]:
             async with connection.transaction():
                 await connection.execute(self._sql["walk_indexes"])
@@ -245,7 +245,7 @@ class PostgresStore:
         return found[0].head
 
     async def heads(self, query: Query) -> list[Head]:
-        async def read(connection: Connection) -> list[Found]:
+        async def read(connection: Connection) -> list[HeadRow]:
             if query.ended_after is None:
                 return await read_heads(connection, ("conditions", "some_heads"), query_values(query))
             async with connection.transaction():

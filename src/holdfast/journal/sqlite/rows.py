@@ -27,14 +27,14 @@ _JSON = {"labels": msgspec.json.Decoder(dict[str, str]), "reasons": msgspec.json
 _FIELDS = {field.name: field for field in msgspec.structs.fields(Head)}
 
 
-class Found(NamedTuple):
+class HeadRow(NamedTuple):
     """A head, and what is wrong with its row: "" if nothing is."""
 
     head: Head
     trouble: str = ""
 
 
-def read_heads(connection: Any, where: str, values: Any) -> list[Found]:
+def read_heads(connection: Any, where: str, values: Any) -> list[HeadRow]:
     """The heads that fit, in the order asked for. `where` may also hold ORDER BY and LIMIT."""
     sql = queries("sqlite")
     try:
@@ -45,7 +45,7 @@ def read_heads(connection: Any, where: str, values: Any) -> list[Found]:
     return [_found(row) for row in rows]
 
 
-def _read_alone(connection: Any, num: int) -> Found:
+def _read_alone(connection: Any, num: int) -> HeadRow:
     sql = queries("sqlite")
     try:
         return _found(connection.execute(f"{sql['head_columns']} WHERE num = ?", (num,)).fetchone())
@@ -54,16 +54,16 @@ def _read_alone(connection: Any, num: int) -> Found:
         return _damaged({"id": bytes(identity).decode(errors="replace")}, str(error))
 
 
-def _found(row: Any) -> Found:
+def _found(row: Any) -> HeadRow:
     stored: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     try:
         values = {name: _JSON[name].decode(value) if name in _JSON else value for name, value in stored.items()}
-        return Found(msgspec.convert(values, Head))
+        return HeadRow(msgspec.convert(values, Head))
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
         return _damaged(stored)
 
 
-def _damaged(stored: dict[str, Any], trouble: str = "") -> Found:
+def _damaged(stored: dict[str, Any], trouble: str = "") -> HeadRow:
     """What can be read of a row, and the first thing that cannot."""
     values: dict[str, Any] = {"id": str(stored["id"]), "name": "", "kind": "", "created_at": 0}
     for name, value in stored.items():
@@ -74,7 +74,7 @@ def _damaged(stored: dict[str, Any], trouble: str = "") -> Found:
             trouble = trouble or f"{name}: {error}"
     trouble = f"its row in the list cannot be read ({trouble})"
     values["quarantined"] = values.get("quarantined") or trouble
-    return Found(Head(**values), trouble)
+    return HeadRow(Head(**values), trouble)
 
 
 # ---- what no chain covers ----------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ BREATH_S = 0.002  # between two bites of a deletion: others come in
 T = TypeVar("T")
 
 
-class Room(NamedTuple):
+class FileSpace(NamedTuple):
     """The bytes of the file, those of them that hold nothing, and whether it can give them back bit by bit."""
 
     total: int
@@ -111,11 +111,11 @@ class SqliteStore:
         if settle:
             await self._in_thread(self._writing, lambda: patiently(self._deleter.settle))
 
-    async def room(self) -> Room:
-        def read() -> Room:
+    async def room(self) -> FileSpace:
+        def read() -> FileSpace:
             pragma = self._reader.pragma
             page = pragma("page_size")
-            return Room(page * pragma("page_count"), page * pragma("freelist_count"), pragma("auto_vacuum") != 0)
+            return FileSpace(page * pragma("page_count"), page * pragma("freelist_count"), pragma("auto_vacuum") != 0)
 
         return await self._read(read)
 
@@ -129,7 +129,7 @@ class SqliteStore:
 
         await self._in_thread(self._writing, work)
 
-    async def doomed(self, execution_ids: Sequence[str]) -> list[str]:
+    async def would_delete(self, execution_ids: Sequence[str]) -> list[str]:
         deleter = Deleter(self._reader)
         found = list[str]()
         for first in range(0, len(execution_ids), FAMILIES_AT_ONCE):

@@ -30,10 +30,10 @@ from holdfast.testing.lab.needed import all_used, check_said, check_task, ended_
 from holdfast.testing.lab.outcome import Outcome
 from holdfast.testing.lab.play import Play, Task
 from holdfast.testing.lab.points import EVERYWHERE, Crashes, Point, parse_points
-from holdfast.testing.lab.script import Actor, InTurn, Later, Said, Script
+from holdfast.testing.lab.script import Actor, InTurn, Later, Script, ScriptedCommand
 from holdfast.testing.lab.steps import AnyTool
 from holdfast.testing.lab.sweep import Same, sweep
-from holdfast.testing.lab.world import Bounds, Toolbox, World
+from holdfast.testing.lab.world import RunBounds, Toolbox, World
 from holdfast.testing.virtual_time import START_US
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.human import asking
@@ -70,7 +70,7 @@ class Lab:
             raise LabError(f"events_max= is how many events a run may write, from 1 on; not {events_max!r}")
         given = start.isoformat() if isinstance(start, datetime) else start
         start_us = START_US if given is None else parse_time(given)
-        self._bounds = Bounds(
+        self._bounds = RunBounds(
             start_us=start_us,
             limit_s=parse_duration(limit),
             events_max=events_max,
@@ -161,7 +161,7 @@ class Lab:
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
         events: Mapping[str, Any] | None = None,
-        commands: Mapping[str, str | Said | Sequence[str | Said]] | None = None,
+        commands: Mapping[str, str | ScriptedCommand | Sequence[str | ScriptedCommand]] | None = None,
         budget: float | Mapping[str, float] | None = None,
         resources: Mapping[str, Any] | None = None,
         crash_at: str | Sequence[str] | None = None,

@@ -22,7 +22,7 @@ from holdfast.journal.store import Head, Query
 from holdfast.programs.prepare import Subject
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.outcome import QUERY_MAX, Outcome, outcome_of
-from holdfast.testing.lab.script import Actor, Later, Nothing, Said, as_answer, resolve, send
+from holdfast.testing.lab.script import Actor, Later, Nothing, ScriptedCommand, as_answer, resolve, send
 from holdfast.testing.lab.world import Host, World
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Play:
         self._hosts: list[Host] = []
         self._host: Host
         self._heard: set[tuple[str, str]] = set()  # requests and waits that were attended to
-        self._due: list[tuple[float, str, Said, str]] = []  # when, which execution, what, said as
+        self._due: list[tuple[float, str, ScriptedCommand, str]] = []  # when, which execution, what, said as
         self._sent = 0
         self._root = ""
         self._stuck_since: float | None = None
@@ -137,7 +137,7 @@ class Play:
         for said in self._actor.due_events(event, path):
             self._say(execution_id, said)
 
-    def _say(self, execution_id: str, said: Said, after_s: float = 0.0, what: str = "") -> None:
+    def _say(self, execution_id: str, said: ScriptedCommand, after_s: float = 0.0, what: str = "") -> None:
         self._due.append((self._world.loop.time() + after_s, execution_id, said, what or said.verb))
 
     async def _attend(self, heads: list[Head]) -> None:
@@ -186,7 +186,7 @@ class Play:
             said = self._truth(execution_id, request.path)
         self._say(execution_id, _about(request, as_answer(request, said)), after_s, f'answers["{request.path}"]')
 
-    def _truth(self, execution_id: str, path: str) -> Said:
+    def _truth(self, execution_id: str, path: str) -> ScriptedCommand:
         """What a person finds who goes and looks."""
         for call in reversed(self._world.calls):
             if (call.execution_id, call.path, call.ended) == (execution_id, path, "returned"):
@@ -198,7 +198,7 @@ class Play:
         self._heard.add((execution_id, what))
         return is_new
 
-    async def _command(self, execution_id: str, said: Said, what: str) -> None:
+    async def _command(self, execution_id: str, said: ScriptedCommand, what: str) -> None:
         self._sent += 1
         command_id = f"said-{self._sent}"
 
@@ -261,7 +261,7 @@ def _delayed(given: Any) -> tuple[float, Any]:
     return (given.delay_s, given.what) if isinstance(given, Later) else (0.0, given)
 
 
-def _about(request: Request, said: Said) -> Said:
+def _about(request: Request, said: ScriptedCommand) -> ScriptedCommand:
     if said.verb == "budget":
         return said  # it is about the whole execution
     return msgspec.structs.replace(said, arguments={**said.arguments, "step": request.id})

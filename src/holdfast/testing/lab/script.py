@@ -23,7 +23,7 @@ from holdfast.tools.json_values import encode
 HOLDING = ("pause", "resume", "interrupt", "stop")
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A command, as somebody gives it."""
 
     verb: str
@@ -41,36 +41,36 @@ def raw(value: Any) -> Raw:
     return Raw(encode(value, "the value"))
 
 
-def approve(*, arguments: Mapping[str, Any] | None = None, why: str = "", sticky: bool = False) -> Said:
+def approve(*, arguments: Mapping[str, Any] | None = None, why: str = "", sticky: bool = False) -> ScriptedCommand:
     edited = {"arguments": raw(arguments)} if arguments is not None else {}
-    return Said(verb="approve", arguments={"why": why, "sticky": sticky, **edited})
+    return ScriptedCommand(verb="approve", arguments={"why": why, "sticky": sticky, **edited})
 
 
-def deny(why: str = "") -> Said:
-    return Said(verb="deny", arguments={"why": why})
+def deny(why: str = "") -> ScriptedCommand:
+    return ScriptedCommand(verb="deny", arguments={"why": why})
 
 
-def resolve(remedy: str, *, output: Any = None, arguments: Mapping[str, Any] | None = None) -> Said:
+def resolve(remedy: str, *, output: Any = None, arguments: Mapping[str, Any] | None = None) -> ScriptedCommand:
     data = raw(arguments) if arguments is not None else raw(output) if remedy == "done" else msgspec.UNSET
-    return Said(verb="resolve", arguments={"remedy": remedy, "data": data})
+    return ScriptedCommand(verb="resolve", arguments={"remedy": remedy, "data": data})
 
 
-def send(name: str, data: Any = None) -> Said:
-    return Said(verb="send", arguments={"name": name, "data": raw(data)})
+def send(name: str, data: Any = None) -> ScriptedCommand:
+    return ScriptedCommand(verb="send", arguments={"name": name, "data": raw(data)})
 
 
-def as_answer(request: ev.Request, given: Any) -> Said:
+def as_answer(request: ev.Request, given: Any) -> ScriptedCommand:
     """A plain value as the answer that this kind of request wants."""
     match request.kind, given:
-        case "approval", Said(verb="approve" | "deny"):
+        case "approval", ScriptedCommand(verb="approve" | "deny"):
             return given
         case "approval", bool():
             return approve() if given else deny()
-        case "question", _ if not isinstance(given, Said):
-            return Said(verb="answer", arguments={"data": raw(given)})
+        case "question", _ if not isinstance(given, ScriptedCommand):
+            return ScriptedCommand(verb="answer", arguments={"data": raw(given)})
         case "budget", int() | float() if not isinstance(given, bool):
-            return Said(verb="budget", arguments={"add_micros": read_usd(given)})
-        case "correction" | "doubt" | "budget", Said(verb="resolve"):
+            return ScriptedCommand(verb="budget", arguments={"add_micros": read_usd(given)})
+        case "correction" | "doubt" | "budget", ScriptedCommand(verb="resolve"):
             return given
         case "correction" | "doubt" | "budget", str() if given in request.remedies:
             return resolve(given)
@@ -84,7 +84,7 @@ def _misfit(request: ev.Request, given: Any) -> str:
         wanted["budget"] = f"how many dollars more, or one of {', '.join(request.remedies)}"
     said = wanted.get(request.kind) or f"one of {', '.join(request.remedies)}"
     kind = f"an {request.kind}" if request.kind == "approval" else f"a {request.kind}"
-    told = f"lab.{given.verb}(…)" if isinstance(given, Said) else repr(given)
+    told = f"lab.{given.verb}(…)" if isinstance(given, ScriptedCommand) else repr(given)
     hint = did_you_mean(given, request.remedies) if isinstance(given, str) and request.kind not in wanted else ""
     return f'answers["{request.path}"]: this is {kind}, so say {said}; not {told}{hint}'
 
@@ -94,7 +94,7 @@ class Script(msgspec.Struct, kw_only=True):
 
     answers: Mapping[str, Any] = {}
     events: Mapping[str, Any] = {}
-    commands: Mapping[str, str | Said | Sequence[str | Said]] = {}
+    commands: Mapping[str, str | ScriptedCommand | Sequence[str | ScriptedCommand]] = {}
 
 
 class Actor:
@@ -106,14 +106,14 @@ class Actor:
         self._given = {path: len(answers) for path, answers in self._answers.items()}
         self._asked: set[str] = set()
         self._waited: set[str] = set()
-        self.timed: list[tuple[float, str, Said]] = []
-        self.triggered: list[tuple[Moment, str, Said]] = []
+        self.timed: list[tuple[float, str, ScriptedCommand]] = []
+        self.triggered: list[tuple[Moment, str, ScriptedCommand]] = []
         for when, given in script.commands.items():
             self._plan(when, given)
 
-    def _plan(self, when: str, given: str | Said | Sequence[str | Said]) -> None:
+    def _plan(self, when: str, given: str | ScriptedCommand | Sequence[str | ScriptedCommand]) -> None:
         moment = parse_moment(when)
-        for one in [given] if isinstance(given, str | Said) else given:
+        for one in [given] if isinstance(given, str | ScriptedCommand) else given:
             said = _command(when, one)
             if moment is not None:
                 self.triggered.append((moment, when, said))
@@ -135,7 +135,7 @@ class Actor:
         self._waited.add(name)
         return _next(self._events, name)
 
-    def due_events(self, event: str, path: str) -> list[Said]:
+    def due_events(self, event: str, path: str) -> list[ScriptedCommand]:
         """The commands whose moment this event is."""
         now = [entry for entry in self.triggered if entry[0].fits(event, path)]
         self.triggered = [entry for entry in self.triggered if entry not in now]
@@ -180,15 +180,15 @@ class InTurn(msgspec.Struct, frozen=True):
     items: tuple[Any, ...]
 
 
-def _command(when: str, given: str | Said) -> Said:
-    if isinstance(given, Said):
+def _command(when: str, given: str | ScriptedCommand) -> ScriptedCommand:
+    if isinstance(given, ScriptedCommand):
         return given
     if given not in HOLDING:
         raise LabError(
             f'commands["{when}"]: there is no command "{given}"{did_you_mean(given, HOLDING)}; '
             f"there are {', '.join(HOLDING)}, and lab.send(event)"
         )
-    return Said(verb=given)
+    return ScriptedCommand(verb=given)
 
 
 def _hint(name: str, known: set[str], how: str) -> str:

@@ -25,7 +25,7 @@ Invoke = Callable[[AnyTool, dict[str, Any], Call], Awaitable[Any]]
 class StandIn:
     """Looks like its tool in every way, but its calls are answered by somebody else."""
 
-    apart = can_run_apart = False  # whoever answers is here
+    isolated = can_isolate = False  # whoever answers is here
 
     def __init__(self, tool: AnyTool, invoke: Invoke) -> None:
         self._tool = tool

@@ -62,7 +62,7 @@ class Toolbox:
         )
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class RunBounds(msgspec.Struct, frozen=True, kw_only=True):
     """When a run begins and how far it may go."""
 
     start_us: int
@@ -72,7 +72,9 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class World:
-    def __init__(self, loop: LabLoop, toolbox: Toolbox, registry: Registry, crashes: Crashes, bounds: Bounds) -> None:
+    def __init__(
+        self, loop: LabLoop, toolbox: Toolbox, registry: Registry, crashes: Crashes, bounds: RunBounds
+    ) -> None:
         self.loop = loop
         self.folder = bounds.folder
         self.clock = VirtualClock(loop, bounds.start_us)
@@ -156,7 +158,7 @@ class Host:
             liveness=world.liveness,
             registry=world.registry,
             clock=world.clock,
-            dice=Random(self._seed),
+            rng=Random(self._seed),
             limits=world.limits,
             pace=PACE,
         )

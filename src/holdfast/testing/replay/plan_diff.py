@@ -24,7 +24,7 @@ class ChangedStep(NamedTuple):
     attempted: str
 
 
-class Written(NamedTuple):
+class ParsedPlan(NamedTuple):
     """A plan as it was read, and the document it was read from."""
 
     plan: Plan
@@ -46,7 +46,7 @@ def _written(prefix: str, steps: Sequence[PlanStep], documents: list[Any]) -> It
         yield from _written(f"{prefix}{step.id}/", step.steps, words.get("steps") or [])
 
 
-def changed_steps(recorded: Written, new: Written, paths: Sequence[str]) -> Iterator[ChangedStep]:
+def changed_steps(recorded: ParsedPlan, new: ParsedPlan, paths: Sequence[str]) -> Iterator[ChangedStep]:
     """Steps of which something was recorded and about which the new plan says something else."""
     before, after = recorded.steps(), new.steps()
     for path in dict.fromkeys(_ITEM.sub("", path) for path in paths):
@@ -57,7 +57,7 @@ def changed_steps(recorded: Written, new: Written, paths: Sequence[str]) -> Iter
                 yield ChangedStep(path, *(", ".join(_said(words, key) for key in keys) for words in (was, now)))
 
 
-def removed_steps(recorded: Written, new: Written, paths: Sequence[str]) -> list[str]:
+def removed_steps(recorded: ParsedPlan, new: ParsedPlan, paths: Sequence[str]) -> list[str]:
     before, after = recorded.steps(), new.steps()
     return [path for path in paths if (bare := _ITEM.sub("", path)) in before and bare not in after]
 

@@ -26,7 +26,7 @@ from holdfast.testing.engine_from_parts import AssembledEngine
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.fakes import Fake, FakeOptions
 from holdfast.testing.lab.steps import AnyTool
-from holdfast.testing.replay.plan_diff import Written, changed_steps, removed_steps
+from holdfast.testing.replay.plan_diff import ParsedPlan, changed_steps, removed_steps
 from holdfast.testing.replay.recorded_steps import Notes
 from holdfast.testing.replay.recording import Recording, Replayed
 from holdfast.testing.replay.replay_steps import RehearsedKind
@@ -77,7 +77,7 @@ class Rehearsal:
             liveness=InProcess(),
             registry=self._registry,
             clock=VirtualClock(self._loop, start_us),
-            dice=Random("replay"),
+            rng=Random("replay"),
             limits=Limits(passivate_after_s=NEVER_S, interrupt_grace_s=0.0, drain_s=0.0),
             pace=Pace(look_s=PATIENCE_S),
         )
@@ -174,9 +174,9 @@ class _Everything(Registry):
         return super().get(name)
 
 
-def _written(engine: AssembledEngine, program: ev.Program) -> Written:
+def _written(engine: AssembledEngine, program: ev.Program) -> ParsedPlan:
     document = msgspec.json.decode(program.source)
-    return Written(engine.preparer.read(document, check_tools=False), document)
+    return ParsedPlan(engine.preparer.read(document, check_tools=False), document)
 
 
 def _tools_named_in(document: Any) -> Iterator[str]:

@@ -14,7 +14,7 @@ from msgspec import Raw
 from holdfast.core import events as ev
 from holdfast.core.execution import Step
 from holdfast.core.lifecycle import STEP_ENDS
-from holdfast.engine.program import SERIOUS, FallbackTool, Outcome, Program, ProgramKind, Stakes, StepCall, Steps
+from holdfast.engine.program import SERIOUS, FailureImpact, FallbackTool, Outcome, Program, ProgramKind, StepCall, Steps
 from holdfast.testing.lab.steps import AnyTool, StandIn
 from holdfast.testing.replay.recorded_steps import Notes
 from holdfast.tools.call import Call
@@ -96,7 +96,7 @@ class _RehearsedSteps:
         await self._answered(path, "wait.timer", name or None)
         return await self._steps.sleep(path, due_at, name, digest)
 
-    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: Stakes = SERIOUS) -> Outcome:
+    async def wait_event(self, path: str, name: str, due_at: int | None, stakes: FailureImpact = SERIOUS) -> Outcome:
         if not self._is_plan:
             self._notes.compare_timeout(path, None if due_at is None else due_at - self._steps.now_us())
         await self._answered(path, "wait.event", name)

@@ -88,7 +88,7 @@ class DeletingContract(Opening):
         family = _family()
         async with self.opened(*(sample.new for sample in family), *(sample.end() for sample in family)) as store:
             asked = [family[0].id, family[1].id]
-            assert sorted(await store.doomed(asked)) == [sample.id for sample in family]
+            assert sorted(await store.would_delete(asked)) == [sample.id for sample in family]
             gone = await store.delete(asked)
             assert sorted(gone) == [sample.id for sample in family]
             assert gone[-1] == family[0].id  # the root last, so that a crash in between leaves nobody behind
@@ -105,7 +105,7 @@ class DeletingContract(Opening):
     async def test_a_family_stays_as_a_whole_as_long_as_one_of_it_has_not_ended(self) -> None:
         root, child, grandchild = _family()
         async with self.opened(root.new, child.new, grandchild.new, root.end(), child.end()) as store:
-            for asking in (store.doomed, store.delete):
+            for asking in (store.would_delete, store.delete):
                 assert await asking([root.id, child.id, grandchild.id]) == []
             await store.commit([grandchild.end()])
             assert len(await store.delete([root.id])) == 3

@@ -108,7 +108,7 @@ class Visit:
                 error, doing, timeout_s=timeout_s, without_effect=without_effect, late=late, trouble=trouble
             )
             if isinstance(said, Crashed):
-                self._mourn()
+                self._on_exit()
             raise said from error
 
     def trouble(self) -> str:
@@ -116,7 +116,7 @@ class Visit:
         trouble = self.chromium.proxy.trouble_with(self._failed_url) if self.chromium is not None else None
         return str(trouble or f"{self._failed_url or 'the page'} could not be loaded")
 
-    def _mourn(self) -> None:
+    def _on_exit(self) -> None:
         """If neither the page nor its context was closed, it is the browser that is gone, or Playwright's process."""
         was_closed = self._context is None or (self._in_use is not None and self._in_use not in self._pages)
         if self.chromium is not None and not was_closed:

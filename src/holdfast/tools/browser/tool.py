@@ -39,7 +39,7 @@ from holdfast.tools.call import Call
 from holdfast.tools.halved import halved
 from holdfast.tools.http.address_policy import Reach, check_url
 from holdfast.tools.tool import Tool, tool
-from holdfast.tools.toolset import Adapter, Place
+from holdfast.tools.toolset import Adapter, ToolsetFolders
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -103,7 +103,7 @@ class Browser(Adapter):
 
     Config = Config
 
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: ToolsetFolders) -> None:
         super().__init__(config, place)
         try:
             self._timeout_s = more_than_nothing(config.timeout, "timeout")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.core.errors import InvalidCall, NotPermitted
-from holdfast.tools.toolset import MEMORY, Place
+from holdfast.tools.toolset import MEMORY, ToolsetFolders
 
 OWN_FOLDER = ".holdfast"
 # Of a data folder that is not ours alone, but shared with other files: what in it is ours besides the journal.
@@ -27,7 +27,7 @@ Identity = tuple[int, int]
 NOWHERE: Identity = (0, 0)  # the identity of a folder that is not there yet, or need not be known
 
 
-class Grounds:
+class AllowedRoots:
     """The folders one call may use. Relative paths, also those of the roots, start at `folder`."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Grounds:
         roots: Iterable[str],
         write: Iterable[str] | None,
         folder: Path,
-        place: Place,
+        place: ToolsetFolders,
         *,
         hard_links: bool = False,
         settings: bool = False,

@@ -20,7 +20,7 @@ from holdfast.core.errors import NotPermitted
 from holdfast.journal.fsync import fsync_path
 from holdfast.tools.files.allowed_roots import identity
 from holdfast.tools.files.os_errors import NotSynced
-from holdfast.tools.files.safe_path import Spot
+from holdfast.tools.files.safe_path import SafePath
 from holdfast.tools.files.undo_store import ABSENT, PIECE_BYTES, State, check_space, digest_of
 from holdfast.tools.files.xattrs import attributes_of, give
 
@@ -32,7 +32,7 @@ Keep = Callable[[int], str]
 """Makes a copy of an open file durable and returns its digest; or only the digest."""
 
 
-def look(spot: Spot, keep: Keep = digest_of) -> tuple[State, os.stat_result | None]:
+def look(spot: SafePath, keep: Keep = digest_of) -> tuple[State, os.stat_result | None]:
     """What is there now, with the image of a file kept; and its status, to be compared before it is changed."""
     found = spot.stat()
     if found is None:
@@ -49,7 +49,7 @@ def look(spot: Spot, keep: Keep = digest_of) -> tuple[State, os.stat_result | No
         os.close(opened)
 
 
-def _target(spot: Spot) -> bytes:
+def _target(spot: SafePath) -> bytes:
     try:
         return os.fsencode(os.readlink(spot.name, dir_fd=spot.folder))
     except OSError as error:
@@ -58,7 +58,7 @@ def _target(spot: Spot) -> bytes:
         raise
 
 
-def check_may_change(spot: Spot, found: os.stat_result | None, size: int, kept: int) -> None:
+def check_may_change(spot: SafePath, found: os.stat_result | None, size: int, kept: int) -> None:
     """Rights and room, before anything is written."""
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=spot.folder, effective_ids=True):
         raise NotPermitted(f"{spot.path}: its folder may not be written; check who may use it")
@@ -67,13 +67,13 @@ def check_may_change(spot: Spot, found: os.stat_result | None, size: int, kept: 
     check_space(spot.folder, size, spot.path, kept)
 
 
-def _may_write(spot: Spot, found: os.stat_result) -> bool:
+def _may_write(spot: SafePath, found: os.stat_result) -> bool:
     # Replacing a name needs no right to the file itself, but whoever made it read-only meant something by it.
     return stat.S_ISLNK(found.st_mode) or os.access(spot.name, os.W_OK, dir_fd=spot.folder, effective_ids=True)
 
 
 def replace(
-    spot: Spot, source: bytes | int, expected: os.stat_result | None, key: str, was: State, mode: int | None = None
+    spot: SafePath, source: bytes | int, expected: os.stat_result | None, key: str, was: State, mode: int | None = None
 ) -> None:
     """Give the name new content: bytes, or all of an open file. It keeps its mode, or gets the one given; it has the
     attributes of what it `was`."""
@@ -127,7 +127,7 @@ def _dress(opened: int, expected: os.stat_result | None, mode: int | None) -> No
         os.fchmod(opened, mode & 0o777)
 
 
-def remove(spot: Spot, expected: os.stat_result) -> None:
+def remove(spot: SafePath, expected: os.stat_result) -> None:
     _check_unchanged(spot, expected)
     if stat.S_ISDIR(expected.st_mode):
         os.rmdir(spot.name, dir_fd=spot.folder)
@@ -136,7 +136,7 @@ def remove(spot: Spot, expected: os.stat_result) -> None:
     sync(spot)
 
 
-def remove_into(spot: Spot, expected: os.stat_result, image: Path) -> None:
+def remove_into(spot: SafePath, expected: os.stat_result, image: Path) -> None:
     """Remove a file by making it its own image, which needs no room."""
     _check_unchanged(spot, expected)
     os.rename(spot.name, image, src_dir_fd=spot.folder)
@@ -145,7 +145,7 @@ def remove_into(spot: Spot, expected: os.stat_result, image: Path) -> None:
     fsync_path(image.parent)
 
 
-def put_back(spot: Spot, state: State, image: int | None, expected: os.stat_result | None, key: str) -> None:
+def put_back(spot: SafePath, state: State, image: int | None, expected: os.stat_result | None, key: str) -> None:
     """Make the spot what it was."""
     kind, _, rest = state.mark.partition(":")
     if kind == "file":
@@ -161,14 +161,14 @@ def put_back(spot: Spot, state: State, image: int | None, expected: os.stat_resu
     sync(spot)
 
 
-def move(source: Spot, target: Spot) -> None:
+def move(source: SafePath, target: SafePath) -> None:
     """Never over something that is there."""
     rename_new(source.folder, source.name, target.folder, target.name)
     sync(target)
     sync(source)
 
 
-def sync(spot: Spot) -> None:
+def sync(spot: SafePath) -> None:
     """The names in the spot's folder, on disk. By now the change is made, so a failure leaves it in doubt."""
     try:
         os.fsync(spot.folder)
@@ -176,7 +176,7 @@ def sync(spot: Spot) -> None:
         raise NotSynced(f"{spot.path} was changed, but the disk does not confirm it: {error.strerror}") from error
 
 
-def _check_unchanged(spot: Spot, expected: os.stat_result | None) -> None:
+def _check_unchanged(spot: SafePath, expected: os.stat_result | None) -> None:
     found = spot.stat()
     if (found is None) != (expected is None):
         spot.raise_changed()

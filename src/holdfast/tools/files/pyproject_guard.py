@@ -11,13 +11,13 @@ import tomllib
 from typing import Any, cast
 
 from holdfast.tools.files.allowed_roots import holds_settings
-from holdfast.tools.files.safe_path import Spot
+from holdfast.tools.files.safe_path import SafePath
 from holdfast.tools.files.text import read_bytes
 
 TABLE = b"tool.holdfast"
 
 
-def check_replacing(spot: Spot, found: os.stat_result | None, data: bytes, bytes_max: int) -> None:
+def check_replacing(spot: SafePath, found: os.stat_result | None, data: bytes, bytes_max: int) -> None:
     """Before a file, if there is one, gets new content."""
     if not spot.grounds.may_hold_settings(spot.path):
         return
@@ -25,7 +25,7 @@ def check_replacing(spot: Spot, found: os.stat_result | None, data: bytes, bytes
         raise holds_settings(spot.path, "holds, or would hold,")
 
 
-def check_taking(spot: Spot, found: os.stat_result, bytes_max: int, to: str = "") -> None:
+def check_taking(spot: SafePath, found: os.stat_result, bytes_max: int, to: str = "") -> None:
     """Before a name is deleted, or becomes the name `to`. A folder of such a name holds no settings."""
     name = next((path for path in (spot.path, to) if path and spot.grounds.may_hold_settings(path)), "")
     if not name or stat.S_ISDIR(found.st_mode):

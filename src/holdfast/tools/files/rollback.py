@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from holdfast.core.errors import Refused
-from holdfast.tools.files.allowed_roots import Grounds
+from holdfast.tools.files.allowed_roots import AllowedRoots
 from holdfast.tools.files.atomic_ops import look, move, put_back
 from holdfast.tools.files.os_errors import explained
-from holdfast.tools.files.safe_path import Spot
-from holdfast.tools.files.undo_store import ABSENT, Before, Change
+from holdfast.tools.files.safe_path import SafePath
+from holdfast.tools.files.undo_store import ABSENT, FileChange, UndoStore
 
 VACATED = "\0"  # before a path from which something would have been moved away by then
 
@@ -27,7 +27,7 @@ Action = Literal["restore", "remove", "move_back", "nothing"]
 class Undoing(NamedTuple):
     """One change and how it is undone; `problem` says why it cannot be. If `forced`, what others changed is lost."""
 
-    change: Change
+    change: FileChange
     action: Action
     problem: str = ""
     forcible: bool = True
@@ -38,7 +38,7 @@ class Rollback:
     """The changes of one execution, or of those of its steps that have one of the keys."""
 
     def __init__(
-        self, before: Before, grounds: Grounds, execution_id: str, keys: Collection[str] | None = None
+        self, before: UndoStore, grounds: AllowedRoots, execution_id: str, keys: Collection[str] | None = None
     ) -> None:
         self._before = before
         self._grounds = grounds
@@ -81,7 +81,7 @@ class Rollback:
 
     # ---- on paper
 
-    def _planned(self, change: Change, paper: _Paper) -> Undoing:
+    def _planned(self, change: FileChange, paper: _Paper) -> Undoing:
         if change.to:
             return self._planned_move(change, paper)
         now = paper.mark(change.path)
@@ -94,7 +94,7 @@ class Rollback:
             return Undoing(change, action, _pruned(change), forcible=False)
         return Undoing(change, action, problem)
 
-    def _planned_move(self, change: Change, paper: _Paper) -> Undoing:
+    def _planned_move(self, change: FileChange, paper: _Paper) -> Undoing:
         here, there = paper.mark(change.path), paper.mark(change.to)
         if change.before.is_at(here):
             return Undoing(change, "nothing")
@@ -103,17 +103,17 @@ class Rollback:
             return Undoing(change, "move_back")
         return Undoing(change, "move_back", self._moved_since(change, here), forcible=False)
 
-    def _moved_since(self, change: Change, here: str) -> str:
+    def _moved_since(self, change: FileChange, here: str) -> str:
         return self._changed_since(change, change.to if here == ABSENT else change.path)
 
-    def _changed_since(self, change: Change, path: str) -> str:
+    def _changed_since(self, change: FileChange, path: str) -> str:
         later = [other for other in self._all[self._all.index(change) + 1 :] if other.id not in self._undone]
         by = next((other.step for other in reversed(later) if path in (other.path, other.to)), "")
         if by and by != change.step:
             return f"{path} was changed since {change.step} by the step {by}; undo that first"
         return f"{path} was changed since {change.step} by somebody else; put it aside, or use --force to lose that"
 
-    def _has_image(self, change: Change) -> bool:
+    def _has_image(self, change: FileChange) -> bool:
         image = self._before.open_image(self._execution_id, change.before.digest)
         if image is not None:
             os.close(image)
@@ -156,15 +156,15 @@ class Rollback:
             with spot.folders_made():
                 put_back(spot, change.before, image, found, change.key)
 
-    def _spot(self, path: str) -> Spot:
-        return Spot(self._grounds, path, follow=False, changing=True)
+    def _spot(self, path: str) -> SafePath:
+        return SafePath(self._grounds, path, follow=False, changing=True)
 
 
-def _pruned(change: Change) -> str:
+def _pruned(change: FileChange) -> str:
     return f"{change.path}: what it was before {change.step} was pruned to make room; --force undoes the rest"
 
 
-def _stopped(change: Change, problem: str) -> Refused:
+def _stopped(change: FileChange, problem: str) -> Refused:
     return Refused(
         f"the rollback stopped at {change.step}; what was undone before stays so, and another rollback undoes the "
         f"rest:\n  {problem}"
@@ -174,7 +174,7 @@ def _stopped(change: Change, problem: str) -> Refused:
 class _Paper:
     """The disk as it would be after what has been undone on paper."""
 
-    def __init__(self, grounds: Grounds) -> None:
+    def __init__(self, grounds: AllowedRoots) -> None:
         self._grounds = grounds
         self._marks: dict[str, str] = {}
         self._moved: list[tuple[str, str]] = []  # (where it really is, where it would be)
@@ -184,7 +184,7 @@ class _Paper:
         if real not in self._marks and real.startswith(VACATED):
             return ABSENT
         if real not in self._marks:
-            with explained(path), Spot(self._grounds, real, follow=False, changing=True) as spot:
+            with explained(path), SafePath(self._grounds, real, follow=False, changing=True) as spot:
                 self._marks[real] = look(spot)[0].mark
         return self._marks[real]
 

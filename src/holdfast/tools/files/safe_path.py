@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, NoReturn
 
 from holdfast.core.errors import InvalidCall, Misconfigured, Transient
-from holdfast.tools.files.allowed_roots import NOWHERE, Grounds, Identity, identity
+from holdfast.tools.files.allowed_roots import NOWHERE, AllowedRoots, Identity, identity
 from holdfast.tools.files.os_errors import NotSynced
 
 TURNS_MAX = 40  # links followed on the way to one name, as the kernel itself has it
@@ -34,10 +34,10 @@ class _Level(NamedTuple):
     path: str
 
 
-class Spot:
+class SafePath:
     """Use it with `with`. `path` holds no links; `missing` are the folders still to be made on the way."""
 
-    def __init__(self, grounds: Grounds, asked: str, *, follow: bool = True, changing: bool = False) -> None:
+    def __init__(self, grounds: AllowedRoots, asked: str, *, follow: bool = True, changing: bool = False) -> None:
         self.grounds = grounds
         self.name = "."
         self.missing: list[str] = []
@@ -48,7 +48,7 @@ class Spot:
         self._todo: list[str] = []  # the next name last
         self._turns = 0
 
-    def __enter__(self) -> Spot:
+    def __enter__(self) -> SafePath:
         try:
             self._start(os.path.join(self.grounds.folder, self._asked))
             self._walk()

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypedDict
 
 from holdfast.core.errors import InvalidCall, ToolError
 from holdfast.tools.files.allowed_roots import shown
-from holdfast.tools.files.safe_path import Spot
-from holdfast.tools.files.walk import Entry, Tree
+from holdfast.tools.files.safe_path import SafePath
+from holdfast.tools.files.walk import Tree, WalkEntry
 from holdfast.tools.processes.regex import NoAnswer, Request, TooSlow, match
 from holdfast.tools.processes.regex_child import lines_of
 
@@ -53,7 +53,7 @@ Batch = list[tuple[str, bytes]]
 class Reader:
     """The content of the text files of a tree, in batches; counts what it read and what it left out."""
 
-    def __init__(self, tree: Tree, spot: Spot, file_bytes_max: int) -> None:
+    def __init__(self, tree: Tree, spot: SafePath, file_bytes_max: int) -> None:
         self.files = 0
         self.skipped = 0
         self.cut = False
@@ -85,7 +85,7 @@ class Reader:
         self.cut = self.cut or self._tree.cut
         yield batch
 
-    def _content(self, entry: Entry) -> bytes | None:
+    def _content(self, entry: WalkEntry) -> bytes | None:
         """None for what is not a text file that may be read."""
         if not stat.S_ISREG(entry.found.st_mode) or entry.found.st_size > self._file_bytes_max:
             return None

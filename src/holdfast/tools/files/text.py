@@ -6,7 +6,7 @@ import os
 
 from holdfast.core.errors import InvalidCall
 from holdfast.tools.call import Call
-from holdfast.tools.files.safe_path import Spot
+from holdfast.tools.files.safe_path import SafePath
 
 
 def named(call: Call, path: str) -> str:
@@ -14,7 +14,7 @@ def named(call: Call, path: str) -> str:
     return os.path.join(call.folder, path)
 
 
-def read_bytes(spot: Spot, bytes_max: int) -> bytes:
+def read_bytes(spot: SafePath, bytes_max: int) -> bytes:
     with open(spot.open_file(), "rb") as file:
         data = file.read(bytes_max + 1)
     if len(data) > bytes_max:

@@ -21,17 +21,17 @@ from holdfast.core.policy import VALUE_BYTES_MAX
 from holdfast.tools.call import Call
 from holdfast.tools.files import atomic_ops
 from holdfast.tools.files import search as files_search
-from holdfast.tools.files.allowed_roots import Grounds, checked_path, shown
+from holdfast.tools.files.allowed_roots import AllowedRoots, checked_path, shown
 from holdfast.tools.files.os_errors import explained
 from holdfast.tools.files.rollback import Rollback
-from holdfast.tools.files.safe_path import DEPTH_MAX, Spot
+from holdfast.tools.files.safe_path import DEPTH_MAX, SafePath
 from holdfast.tools.files.text import named, read_bytes, read_text
-from holdfast.tools.files.undo_store import BEFORE_FOLDER, SPACE_KEPT_BYTES, Before
+from holdfast.tools.files.undo_store import BEFORE_FOLDER, SPACE_KEPT_BYTES, UndoStore
 from holdfast.tools.files.walk import Tree
 from holdfast.tools.files.write_tools import Changer, Count
 from holdfast.tools.halved import halved
 from holdfast.tools.tool import Tool, tool
-from holdfast.tools.toolset import MEMORY, Adapter, Place
+from holdfast.tools.toolset import MEMORY, Adapter, ToolsetFolders
 
 READ_BYTES_MAX = 1024 * 1024
 BEFORE_BYTES_MAX = 1024 * 1024 * 1024
@@ -72,10 +72,10 @@ class Files(Adapter):
     Config = Config
     config: Config
 
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: ToolsetFolders) -> None:
         super().__init__(config, place)
         kept = place.data / BEFORE_FOLDER if place.store != MEMORY else None
-        self.before = Before(kept, config.before_bytes_max, config.free_bytes_min)
+        self.before = UndoStore(kept, config.before_bytes_max, config.free_bytes_min)
         self.changer = Changer(self.grounds, self.before, config.max_bytes)
 
     def tools(self) -> Sequence[Tool[..., Any]]:
@@ -97,13 +97,13 @@ class Files(Adapter):
             tool(name="files.search", reduce=halved("max_matches", MATCHES_MAX), **read)(self.search),
         )
 
-    def grounds(self, call: Call) -> Grounds:
+    def grounds(self, call: Call) -> AllowedRoots:
         return self.grounds_of(call.folder)
 
-    def grounds_of(self, folder: Path) -> Grounds:
+    def grounds_of(self, folder: Path) -> AllowedRoots:
         """What may be used, as seen from an execution's folder."""
         config = self.config
-        return Grounds(
+        return AllowedRoots(
             config.roots,
             config.write,
             folder,
@@ -133,7 +133,7 @@ class Files(Adapter):
     def read(self, path: str, call: Call, max_bytes: Count = READ_BYTES_MAX) -> str:
         """Read a UTF-8 text file."""
         limit = min(max_bytes, self.config.max_bytes)
-        with explained(named(call, path)), Spot(self.grounds(call), checked_path(path)) as spot:
+        with explained(named(call, path)), SafePath(self.grounds(call), checked_path(path)) as spot:
             return read_text(read_bytes(spot, limit), spot.path)
 
     def list_(
@@ -147,7 +147,7 @@ class Files(Adapter):
     ) -> Listing:
         """List a folder, sorted: names that fit a pattern, so many folders deep."""
         entries: list[Listed] = []
-        with explained(named(call, path)), Spot(self.grounds(call), checked_path(path)) as spot:
+        with explained(named(call, path)), SafePath(self.grounds(call), checked_path(path)) as spot:
             if spot.stat() is None:
                 raise Misconfigured(f"no folder at {spot.path}; correct the path")
             tree = Tree(spot, pattern, depth)
@@ -164,7 +164,7 @@ class Files(Adapter):
 
     def _digest(self, call: Call, path: str) -> str:
         """Empty for a file that may not be read, or is gone meanwhile."""
-        with suppress(OSError, ToolError), Spot(self.grounds(call), path) as spot:
+        with suppress(OSError, ToolError), SafePath(self.grounds(call), path) as spot:
             return atomic_ops.look(spot)[0].digest
         return ""
 
@@ -179,13 +179,13 @@ class Files(Adapter):
         max_matches: Many = MATCHES_MAX,
     ) -> files_search.Found:
         """Find lines that hold a text, or fit a regular expression, in the text files below a folder."""
-        with explained(named(call, path)), Spot(self.grounds(call), checked_path(path)) as spot:
+        with explained(named(call, path)), SafePath(self.grounds(call), checked_path(path)) as spot:
             if spot.stat() is None:
                 raise Misconfigured(f"no file or folder at {spot.path}; correct the path")
             reader = files_search.Reader(Tree(spot, pattern, DEPTH_MAX), spot, self.config.max_bytes)
             return files_search.search(reader, files_search.Wanted(text, regex, ignore_case, max_matches))
 
 
-def _below(spot: Spot, names: tuple[str, ...]) -> tuple[str, ...]:
+def _below(spot: SafePath, names: tuple[str, ...]) -> tuple[str, ...]:
     found = spot.stat()
     return names if found is not None and stat.S_ISDIR(found.st_mode) else ()

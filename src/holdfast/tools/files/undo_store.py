@@ -56,7 +56,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         return rest if kind == "file" else ""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="change"):
+class FileChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="change"):
     """One change of one path, or a move `to` another. `made` are the folders that were made for it."""
 
     id: str
@@ -85,14 +85,14 @@ class Pruned(msgspec.Struct, frozen=True, tag_field="is", tag="pruned"):
     at: int
 
 
-_lines = msgspec.json.Decoder(Change | Settled | Pruned)
+_lines = msgspec.json.Decoder(FileChange | Settled | Pruned)
 
 
 class DiskFull(ResourceShort):
     """The disk has less room than is to be written, and left over."""
 
 
-class Before:
+class UndoStore:
     """The store of one engine. With `folder` None it keeps nothing, and nothing can be undone."""
 
     def __init__(self, folder: Path | None, bytes_max: int, free_bytes_min: int = SPACE_KEPT_BYTES) -> None:
@@ -148,13 +148,13 @@ class Before:
             self._total = (self._total or 0) - self._under_way.pop(str(temporary), 0)
             self._room.notify_all()
 
-    def record(self, execution_id: str, change: Change) -> None:
+    def record(self, execution_id: str, change: FileChange) -> None:
         self._append(execution_id, change)
 
-    def settle(self, execution_id: str, change: Change, became: Literal["undone", "dropped"]) -> None:
+    def settle(self, execution_id: str, change: FileChange, became: Literal["undone", "dropped"]) -> None:
         self._append(execution_id, Settled(change.id, became))
 
-    def _append(self, execution_id: str, line: Change | Settled | Pruned) -> None:
+    def _append(self, execution_id: str, line: FileChange | Settled | Pruned) -> None:
         if self._folder is None:
             return
         index = self._folder_of(execution_id) / INDEX
@@ -179,11 +179,11 @@ class Before:
 
     # ---- reading
 
-    def changes(self, execution_id: str, key: str = "") -> list[Change]:
+    def changes(self, execution_id: str, key: str = "") -> list[FileChange]:
         """What was changed and is not known to be undone, oldest first; of one call if its key is given."""
-        found: dict[str, Change] = {}
+        found: dict[str, FileChange] = {}
         for line in self._read(execution_id):
-            if isinstance(line, Change):
+            if isinstance(line, FileChange):
                 found[line.id] = line
             elif isinstance(line, Settled):
                 found.pop(line.id, None)
@@ -194,7 +194,7 @@ class Before:
         keys: dict[str, str] = {}
         undone: set[str] = set()
         for line in self._read(execution_id):
-            if isinstance(line, Change):
+            if isinstance(line, FileChange):
                 keys[line.id] = line.key
             elif isinstance(line, Settled) and line.became == "undone" and line.id in keys:
                 undone.add(keys[line.id])
@@ -209,7 +209,7 @@ class Before:
         except FileNotFoundError:
             return None
 
-    def _read(self, execution_id: str) -> Iterator[Change | Settled | Pruned]:
+    def _read(self, execution_id: str) -> Iterator[FileChange | Settled | Pruned]:
         if self._folder is None:
             return
         try:
@@ -289,9 +289,11 @@ def forget(data_folder: Path, execution_ids: Iterable[str]) -> None:
         shutil.rmtree(data_folder / BEFORE_FOLDER / _name_of(execution_id), ignore_errors=True)
 
 
-def new_change(call: Call, tool: str, path: str, before: State, after: State, **more: Any) -> Change:
+def new_change(call: Call, tool: str, path: str, before: State, after: State, **more: Any) -> FileChange:
     id, at = uuid.uuid4().hex, time.time_ns() // 1000
-    return Change(id=id, key=call.key, step=call.path, at=at, tool=tool, path=path, before=before, after=after, **more)
+    return FileChange(
+        id=id, key=call.key, step=call.path, at=at, tool=tool, path=path, before=before, after=after, **more
+    )
 
 
 def check_space(folder: int | Path, size: int, path: str, kept: int) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from holdfast.core.errors import InvalidCall, ToolError
 from holdfast.tools.files.allowed_roots import identity
-from holdfast.tools.files.safe_path import DEPTH_MAX, Spot
+from holdfast.tools.files.safe_path import DEPTH_MAX, SafePath
 
 LOOKED_AT_MAX = 100_000  # names of one list or search; beyond it the answer says that it is cut
 PATTERN_CHARS_MAX = 1000
@@ -23,7 +23,7 @@ PATTERN_CHARS_MAX = 1000
 KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
-class Entry(NamedTuple):
+class WalkEntry(NamedTuple):
     """One name found: its path from the folder walked, and the open folder that holds it while it is looked at."""
 
     names: tuple[str, ...]
@@ -38,17 +38,17 @@ class Entry(NamedTuple):
 class Tree:
     """Iterate over it once; `cut` is true if there was more than may be looked at."""
 
-    def __init__(self, spot: Spot, pattern: str, depth: int) -> None:
+    def __init__(self, spot: SafePath, pattern: str, depth: int) -> None:
         self.cut = False
         self._spot = spot
-        self._pattern = Pattern(pattern)
+        self._pattern = GlobPattern(pattern)
         self._depth = min(depth, DEPTH_MAX)
         self._looked_at = 0
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[WalkEntry]:
         found = self._spot.stat()
         if found is not None and not stat.S_ISDIR(found.st_mode):
-            yield Entry((self._spot.name,), self._spot.folder, found)
+            yield WalkEntry((self._spot.name,), self._spot.folder, found)
             return
         opened = self._spot.open_folder()
         try:
@@ -56,7 +56,7 @@ class Tree:
         finally:
             os.close(opened)
 
-    def _below(self, folder: int, above: tuple[str, ...]) -> Iterator[Entry]:
+    def _below(self, folder: int, above: tuple[str, ...]) -> Iterator[WalkEntry]:
         own = identity(os.fstat(folder))
         for name in self._names(folder):
             names = (*above, name)
@@ -66,7 +66,7 @@ class Tree:
             except (OSError, ToolError):
                 continue  # ours, or gone meanwhile
             if self._pattern.fits(names):
-                yield Entry(names, folder, found)
+                yield WalkEntry(names, folder, found)
             if stat.S_ISDIR(found.st_mode):
                 yield from self._inside(folder, name, names)
 
@@ -81,7 +81,7 @@ class Tree:
                 names.append(entry.name)
         return sorted(names)
 
-    def _inside(self, folder: int, name: str, names: tuple[str, ...]) -> Iterator[Entry]:
+    def _inside(self, folder: int, name: str, names: tuple[str, ...]) -> Iterator[WalkEntry]:
         if len(names) >= self._depth or self.cut:
             return
         try:
@@ -97,7 +97,7 @@ class Tree:
             os.close(opened)
 
 
-class Pattern:
+class GlobPattern:
     def __init__(self, pattern: str) -> None:
         if len(pattern) > PATTERN_CHARS_MAX:
             raise InvalidCall(f"pattern: it has {len(pattern)} characters, at most {PATTERN_CHARS_MAX} are allowed")

@@ -21,12 +21,21 @@ from msgspec import Meta
 from holdfast.core.errors import InvalidCall, Misconfigured
 from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, Verdict
 from holdfast.tools.files import atomic_ops
-from holdfast.tools.files.allowed_roots import Grounds, checked_path
+from holdfast.tools.files.allowed_roots import AllowedRoots, checked_path
 from holdfast.tools.files.os_errors import FULL, NotSynced, explained
 from holdfast.tools.files.pyproject_guard import check_replacing, check_taking
-from holdfast.tools.files.safe_path import Spot
+from holdfast.tools.files.safe_path import SafePath
 from holdfast.tools.files.text import encoded, named, read_bytes, read_text
-from holdfast.tools.files.undo_store import ABSENT, ANY_FOLDER, Before, Change, DiskFull, State, digest_of, new_change
+from holdfast.tools.files.undo_store import (
+    ABSENT,
+    ANY_FOLDER,
+    DiskFull,
+    FileChange,
+    State,
+    UndoStore,
+    digest_of,
+    new_change,
+)
 
 Count = Annotated[int, Meta(ge=1)]
 
@@ -56,7 +65,7 @@ class Deleted(TypedDict):
 class Changer:
     """`grounds` says where a call may work."""
 
-    def __init__(self, grounds: Callable[[Call], Grounds], before: Before, bytes_max: int) -> None:
+    def __init__(self, grounds: Callable[[Call], AllowedRoots], before: UndoStore, bytes_max: int) -> None:
         self._grounds = grounds
         self._before = before
         self._bytes_max = bytes_max
@@ -91,7 +100,7 @@ class Changer:
             self._replace(call, spot, data, "files.edit", output, expected=sha256(content).hexdigest())
         return output
 
-    def _replace(self, call: Call, spot: Spot, data: bytes, name: str, output: Any, expected: str = "") -> None:
+    def _replace(self, call: Call, spot: SafePath, data: bytes, name: str, output: Any, expected: str = "") -> None:
         after = State(f"file:{sha256(data).hexdigest()}")
         before, found = atomic_ops.look(spot, self._keeping(call, spot, unless=after.digest))
         if found is not None:
@@ -122,7 +131,7 @@ class Changer:
                 check_taking(source, found, self._bytes_max, target.path)
                 return self._move(call, source, target, before)
 
-    def _move(self, call: Call, source: Spot, target: Spot, before: State) -> Moved:
+    def _move(self, call: Call, source: SafePath, target: SafePath, before: State) -> Moved:
         if target.stat() is not None:
             raise InvalidCall(f"to: {target.path} is there already; delete it first, or choose another name")
         atomic_ops.check_may_change(target, None, 0, self._before.free_bytes_min)
@@ -138,7 +147,7 @@ class Changer:
         self._change(call, change, act)
         return output
 
-    def _found(self, spot: Spot, keep: atomic_ops.Keep = digest_of) -> tuple[State, os.stat_result]:
+    def _found(self, spot: SafePath, keep: atomic_ops.Keep = digest_of) -> tuple[State, os.stat_result]:
         if spot.name == "." or spot.grounds.names(spot.path):
             raise InvalidCall(f"path: {spot.path} is an allowed folder itself, or ends in ..; name what is in it")
         before, found = atomic_ops.look(spot, keep)
@@ -163,7 +172,7 @@ class Changer:
                 atomic_ops.remove(spot, found)
         return output
 
-    def _kept_or_movable(self, call: Call, spot: Spot) -> tuple[State, os.stat_result, Path | None]:
+    def _kept_or_movable(self, call: Call, spot: SafePath) -> tuple[State, os.stat_result, Path | None]:
         """With its image kept or, on a full disk, with the place where the file goes as its own image."""
         try:
             return *self._found(spot, self._keeping(call, spot)), None
@@ -179,7 +188,7 @@ class Changer:
                 raise
             return before, found, image
 
-    def _is_recorded(self, call: Call, change: Change) -> bool:
+    def _is_recorded(self, call: Call, change: FileChange) -> bool:
         """Whether there is room for the record of a deletion; without one it is made for good."""
         try:
             self._before.record(call.execution_id, change)
@@ -190,12 +199,12 @@ class Changer:
             return False
         return True
 
-    def _change(self, call: Call, change: Change, act: Callable[[], None]) -> None:
+    def _change(self, call: Call, change: FileChange, act: Callable[[], None]) -> None:
         """The change is on record before it is made, and struck out if it was not made after all."""
         self._before.record(call.execution_id, change)
         self._act(call, change, act)
 
-    def _act(self, call: Call, change: Change, act: Callable[[], None]) -> None:
+    def _act(self, call: Call, change: FileChange, act: Callable[[], None]) -> None:
         try:
             act()
         except NotSynced:
@@ -205,10 +214,10 @@ class Changer:
                 self._before.settle(call.execution_id, change, "dropped")
             raise
 
-    def _spot(self, call: Call, path: str, *, follow: bool = True, argument: str = "path") -> Spot:
-        return Spot(self._grounds(call), checked_path(path, argument), follow=follow, changing=True)
+    def _spot(self, call: Call, path: str, *, follow: bool = True, argument: str = "path") -> SafePath:
+        return SafePath(self._grounds(call), checked_path(path, argument), follow=follow, changing=True)
 
-    def _keeping(self, call: Call, spot: Spot, unless: str = "") -> atomic_ops.Keep:
+    def _keeping(self, call: Call, spot: SafePath, unless: str = "") -> atomic_ops.Keep:
         """Keeps an image of what is about to change; what is as it should be will not."""
 
         def keep(opened: int) -> str:
@@ -259,7 +268,7 @@ def _check_count(path: str, found: int, count: int | Literal["all"]) -> None:
         )
 
 
-def _made(spot: Spot) -> tuple[str, ...]:
+def _made(spot: SafePath) -> tuple[str, ...]:
     """The folders that will be made on the way, outermost first."""
     folder = os.path.dirname(spot.path)
     made: list[str] = []
@@ -269,7 +278,7 @@ def _made(spot: Spot) -> tuple[str, ...]:
     return tuple(made)
 
 
-def _sync_file(spot: Spot) -> None:
+def _sync_file(spot: SafePath) -> None:
     """Nothing to change, but an earlier attempt may have been cut off before the disk had it."""
     opened = spot.open_file()
     try:

@@ -43,7 +43,7 @@ from holdfast.tools.json_text import JsonInvalid, read_json
 from holdfast.tools.runtime.fair_queue import Turns, parse_rate
 from holdfast.tools.secrets.redaction import masks
 from holdfast.tools.tool import Tool, tool
-from holdfast.tools.toolset import Adapter, Place
+from holdfast.tools.toolset import Adapter, ToolsetFolders
 
 if TYPE_CHECKING:
     import httpx
@@ -82,7 +82,7 @@ class Http(Adapter):
 
     Config = Config
 
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: ToolsetFolders) -> None:
         super().__init__(config, place)
         try:
             rate = parse_rate(config.rate_per_host) if config.rate_per_host else None

@@ -38,7 +38,7 @@ from holdfast.tools.tool import Tool, tool
 CUT = 143  # the exit code of a call that was told to end
 
 
-class Line:
+class EngineConnection:
     """To the engine, from whichever thread; answers are handed to whoever asked."""
 
     def __init__(self, line: socket.socket, words: IO[bytes]) -> None:
@@ -77,12 +77,12 @@ class Line:
                 asked.set_result(None)
 
 
-class CallApart(Call):
+class IsolatedCall(Call):
     """The same call, seen from the tool's own process."""
 
     __slots__ = ("_line",)
 
-    def __init__(self, line: Line, told: dict[str, Any]) -> None:
+    def __init__(self, line: EngineConnection, told: dict[str, Any]) -> None:
         super().__init__(
             told["execution_id"], told["path"], told["attempt"], told["key"], Path(told["folder"]), told["notes"]
         )
@@ -121,10 +121,12 @@ class CallApart(Call):
         """Nothing: what is started here is a part of this process's tree, which the engine measures."""
 
     async def take_turn(self, gate: Gate, has_begun: bool = False) -> None:
-        raise UsageError(f"{self.path}: a line of the engine cannot be waited in from another process; use apart=False")
+        raise UsageError(
+            f"{self.path}: a line of the engine cannot be waited in from another process; use isolated=False"
+        )
 
     async def turn_of(self, turns: Turns, has_begun: bool = False) -> Turn:
-        raise UsageError(f"{self.path}: a turn of the engine cannot be had in another process; use apart=False")
+        raise UsageError(f"{self.path}: a turn of the engine cannot be had in another process; use isolated=False")
 
 
 class _Kept:
@@ -134,14 +136,14 @@ class _Kept:
 
 def answer(engine: socket.socket, words: IO[bytes], way: dict[str, Any]) -> int:
     """Returns the exit code. `way` says where the tool is; what it is called with comes later."""
-    line = Line(engine, words)
+    line = EngineConnection(engine, words)
     logging.lastResort = logging.NullHandler()  # records are heard as such, and need not be printed as well
     try:
         found = _found(msgspec.convert(way["home"], Home), way["tool"])
         order = line.order()
         if order is None:
             return CUT
-        call = CallApart(line, order["call"])
+        call = IsolatedCall(line, order["call"])
         with listening():
             value = _called(found, found.signature.validate(order["arguments"]), call)
         output = _encoded(value, found)
@@ -171,7 +173,7 @@ _was_told_to_end: list[bool] = []
 
 def _found(home: Home, name: str) -> Tool[..., Any]:
     thing = home.load()
-    return cast("Tool[..., Any]", thing) if isinstance(thing, Tool) else tool(name=name, apart=False)(thing)
+    return cast("Tool[..., Any]", thing) if isinstance(thing, Tool) else tool(name=name, isolated=False)(thing)
 
 
 def _called(found: Tool[..., Any], arguments: dict[str, Any], call: Call) -> Any:

@@ -40,7 +40,7 @@ LINE_BYTES_MAX = 2 * VALUE_BYTES_MAX
 _OUTCOMES = ("returned", "raised", "cancelled")
 
 
-async def run_apart(tool: Tool[..., Any], given: dict[str, Any], call: Call) -> Any:
+async def run_isolated(tool: Tool[..., Any], given: dict[str, Any], call: Call) -> Any:
     """What the tool returns, as JSON values. `given` are arguments that have been found valid, as JSON values.
 
     Its time begins when it is handed them. Whatever ends the call before that has not reached the tool.
@@ -172,7 +172,7 @@ class _Talk:
         except TimeoutError:
             raise NeverCalled(
                 f"{self._tool.name} was not called: its own process had not loaded {_file(self._tool)} after "
-                f"{START_S_MAX:g} s; see what the module does when it is loaded, or say apart=False"
+                f"{START_S_MAX:g} s; see what the module does when it is loaded, or say isolated=False"
             ) from None
         message: dict[str, Any] = msgspec.json.decode(line) if line else {"do": ""}
         if message["do"] == "raised":
@@ -206,7 +206,7 @@ def _encoded(tool: Tool[..., Any], message: dict[str, Any]) -> bytes:
     except UnicodeEncodeError as error:
         raise Misconfigured(
             f"{tool.name} cannot run in a process of its own: {error.object!r} is no text that can be handed over; "
-            "rename it, or say apart=False"
+            "rename it, or say isolated=False"
         ) from None
 
 

@@ -51,7 +51,7 @@ class Reached(NamedTuple):
     resources: Resources
 
 
-class Link:
+class ServerConnection:
     """One connection, from its start to its end."""
 
     def __init__(self) -> None:
@@ -72,13 +72,13 @@ class Server:
         self.name = name
         self._reached = reached
         self._told = told
-        self._link: Link | None = None
+        self._link: ServerConnection | None = None
         self._starting = asyncio.Lock()
         self._failures = 0
         self._next_at = float("-inf")
         self._last_failure = ""
         self._renewals: set[asyncio.Task[None]] = set()
-        self._retired: list[Link] = []
+        self._retired: list[ServerConnection] = []
 
     async def listed(self) -> Offer:
         """What it offers now; it is started if it does not run."""
@@ -118,7 +118,7 @@ class Server:
         self._failures, self._last_failure = 0, ""
         return answer_of(result, Checker(now.output_schema, owner) if now.output_schema is not None else None, owner)
 
-    async def _ask(self, link: Link, tool: str, arguments: dict[str, Any], call: Call, owner: str) -> Any:
+    async def _ask(self, link: ServerConnection, tool: str, arguments: dict[str, Any], call: Call, owner: str) -> Any:
         import mcp_types as types
         from mcp.shared.exceptions import MCPError
         from pydantic import TypeAdapter
@@ -157,7 +157,7 @@ class Server:
         return result
 
     @contextmanager
-    def _using(self, link: Link) -> Generator[None]:
+    def _using(self, link: ServerConnection) -> Generator[None]:
         link.users += 1
         try:
             yield
@@ -166,7 +166,7 @@ class Server:
             if link.is_retired and not link.users:
                 link.lost.set()
 
-    def _retire(self, link: Link) -> None:
+    def _retire(self, link: ServerConnection) -> None:
         """Over HTTP each request has an answer of its own, and one that went wrong says nothing about the others."""
         if link.lost.is_set() or link.is_retired:
             return
@@ -183,7 +183,7 @@ class Server:
             if not link.users:
                 link.lost.set()
 
-    async def _lost(self, link: Link, owner: str) -> ToolError:
+    async def _lost(self, link: ServerConnection, owner: str) -> ToolError:
         """Nobody knows how far it came. The reason may only just be on its way."""
         if link.task is not None:
             await asyncio.wait([link.task], timeout=CLOSING_S)
@@ -191,7 +191,7 @@ class Server:
 
     # ---- starting and ending -----------------------------------------------------------------------------------------
 
-    async def _linked(self) -> Link:
+    async def _linked(self) -> ServerConnection:
         """The connection; every failure here is without effect on anything but the server's own start."""
         async with self._starting:
             if self._link is not None and not self._link.lost.is_set():
@@ -200,7 +200,7 @@ class Server:
                 self._fail(self._link.outage.told())
                 self._link = None
             await self._wait_for_the_next_start()
-            link = Link()
+            link = ServerConnection()
             try:
                 await self._start(link)
             except ToolError as error:
@@ -226,7 +226,7 @@ class Server:
             )
         await asyncio.sleep(max(0.0, left_s))
 
-    async def _start(self, link: Link) -> None:
+    async def _start(self, link: ServerConnection) -> None:
         reached = await self._reached()
         link.is_of_one_stream = not reached.url
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -248,7 +248,7 @@ class Server:
             await self._end(link, at_once=True)
             raise
 
-    async def _hold(self, link: Link, reached: Reached, opened: asyncio.Future[None]) -> None:
+    async def _hold(self, link: ServerConnection, reached: Reached, opened: asyncio.Future[None]) -> None:
         """Enter the SDK's client, stay in it until the connection is lost or no longer wanted, and leave it."""
         try:
             async with AsyncExitStack() as stack:
@@ -272,7 +272,7 @@ class Server:
         finally:
             link.lost.set()
 
-    async def _client(self, link: Link, reached: Reached, stack: AsyncExitStack) -> Any:
+    async def _client(self, link: ServerConnection, reached: Reached, stack: AsyncExitStack) -> Any:
         client_class = await asyncio.to_thread(_sdk)  # a second of importing, during which others go on
         if reached.url:
             http = await stack.enter_async_context(mcp_transport.http_client(reached.headers))
@@ -291,13 +291,13 @@ class Server:
             self._renewals.add(renewal)
             renewal.add_done_callback(self._renewals.discard)
 
-    async def _renew(self, link: Link) -> None:
+    async def _renew(self, link: ServerConnection) -> None:
         try:
             link.offer = await self._listing(link)
         except Exception as error:
             log.warning("the MCP server %s changed its tools and could not say how: %s", self.name, error)
 
-    async def _listing(self, link: Link) -> Offer:
+    async def _listing(self, link: ServerConnection) -> Offer:
         import mcp_types as types
 
         listed: list[Any] = []
@@ -312,7 +312,7 @@ class Server:
         self._told(offer)
         return offer
 
-    def _unusable(self, link: Link, error: BaseException) -> ToolError:
+    def _unusable(self, link: ServerConnection, error: BaseException) -> ToolError:
         """Why it could not be started, in the category of the reason."""
         first = mcp_transport.all_reasons(error)[0]
         if isinstance(first, ToolError):
@@ -332,7 +332,7 @@ class Server:
         for link in links:
             await self._end(link)
 
-    async def _end(self, link: Link, at_once: bool = False) -> None:
+    async def _end(self, link: ServerConnection, at_once: bool = False) -> None:
         """Ask it to leave, and make it; `at_once` for one that has not come far enough to hear."""
         link.lost.set()
         task = link.task

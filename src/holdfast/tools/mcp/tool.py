@@ -21,7 +21,7 @@ CALL = "_holdfast_call"  # an argument that no server will ask for
 STRICTER: tuple[Effect, ...] = ("read", "idempotent", "once")  # each than the one before it
 
 
-class Source(Protocol):
+class ToolSource(Protocol):
     name: str
 
     async def call(self, tool: Described, arguments: Mapping[str, Any], call: Call, owner: str) -> Answer | Misfit: ...
@@ -30,7 +30,7 @@ class Source(Protocol):
 class McpTool(Tool[..., Any]):
     """Its arguments are what the server says they are."""
 
-    def __init__(self, source: Source, described: Described, options: Options) -> None:
+    def __init__(self, source: ToolSource, described: Described, options: Options) -> None:
         self._described = described
         owner = options.name
 

@@ -38,7 +38,7 @@ from holdfast.tools.options import Options
 from holdfast.tools.secrets.redaction import cover, cover_literal
 from holdfast.tools.secrets.vault import Referring, Vault
 from holdfast.tools.tool import Tool
-from holdfast.tools.toolset import MEMORY, Adapter, HealthCheck, Place
+from holdfast.tools.toolset import MEMORY, Adapter, HealthCheck, ToolsetFolders
 
 SERVERS_MAX = 50
 FROM_HERE = "env:"
@@ -81,11 +81,11 @@ class Mcp(Adapter):
     Config = Config
     names_are_foreign = True
 
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: ToolsetFolders) -> None:
         super().__init__(config, place)
         if len(config.servers) > SERVERS_MAX:
             raise SettingsInvalid(f"tools.mcp.servers: at most {SERVERS_MAX} are possible, got {len(config.servers)}")
-        self._sources = [Source(name, server, place) for name, server in config.servers.items()]
+        self._sources = [ServerSource(name, server, place) for name, server in config.servers.items()]
 
     def tools(self) -> Sequence[Tool[..., Any]]:
         return [tool for source in self._sources for tool in source.known()]
@@ -148,10 +148,10 @@ class Mcp(Adapter):
         await asyncio.gather(*(source.close() for source in self._sources))
 
 
-class Source:
+class ServerSource:
     """One server of the settings: its tools, and the way to it."""
 
-    def __init__(self, name: str, config: ServerConfig, place: Place) -> None:
+    def __init__(self, name: str, config: ServerConfig, place: ToolsetFolders) -> None:
         self.name = name
         self._config = config
         self._place = place

@@ -45,7 +45,7 @@ from holdfast.tools.runtime.fair_queue import Pacer, parse_rate
 from holdfast.tools.runtime.thread_pool import pool
 from holdfast.tools.secrets.redaction import cover_address
 from holdfast.tools.tool import Tool, tool
-from holdfast.tools.toolset import Adapter, Place
+from holdfast.tools.toolset import Adapter, ToolsetFolders
 
 TEXT_CHARS_MAX = 100_000
 TITLE_CHARS_MAX = 500
@@ -75,7 +75,7 @@ class Notify(Adapter):
 
     Config = Config
 
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: ToolsetFolders) -> None:
         super().__init__(config, place)
         try:
             self._timeout_s = parse_duration(config.timeout)

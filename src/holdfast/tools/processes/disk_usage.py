@@ -38,7 +38,7 @@ class _File(NamedTuple):
     now: int
 
 
-class Room:
+class DiskUsage:
     def __init__(self, folder: str, limit: int) -> None:
         """Before the command begins."""
         self.folder = os.path.realpath(folder)
@@ -50,12 +50,12 @@ class Room:
         self._folders = {self.folder: True}  # where it works; in the order in which that was seen
         self._reserves = False
 
-    def meet(self, other: Room) -> None:
+    def meet(self, other: DiskUsage) -> None:
         """Another command runs at the same time. Whoever works further down has its folder for itself."""
         self.is_shared = self.is_shared or _is_in(other.folder, self.folder)
         other.is_shared = other.is_shared or _is_in(self.folder, other.folder)
 
-    def taken(self, tree: Iterable[trees.Seen], written: int) -> int:
+    def taken(self, tree: Iterable[trees.ProcessInfo], written: int) -> int:
         """Bytes that its files take, as far as they were ever seen. `written` is what the system knows of."""
         for path in _open_for_writing(tree):
             self._see(path)
@@ -114,7 +114,7 @@ def _is_in(inner: str, outer: str) -> bool:
     return os.path.commonpath((inner, outer)) == outer
 
 
-def _open_for_writing(tree: Iterable[trees.Seen]) -> Iterator[str]:
+def _open_for_writing(tree: Iterable[trees.ProcessInfo]) -> Iterator[str]:
     for seen in tree:
         names: list[str] = []
         with contextlib.suppress(OSError):

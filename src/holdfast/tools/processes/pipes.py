@@ -9,7 +9,7 @@ from typing import IO, Any
 READ_BYTES = 64 * 1024  # what a stream reader holds before it stops taking more from the pipe
 
 
-class Ends:
+class PipeEnds:
     """Our ends of a command's three pipes."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Ends:
         self._transports: list[asyncio.BaseTransport] = []
 
     @classmethod
-    async def open(cls, stdin: bytes | None, *, talks: bool = False) -> tuple[Ends, list[int]]:
+    async def open(cls, stdin: bytes | None, *, talks: bool = False) -> tuple[PipeEnds, list[int]]:
         """And the command's ends, which the caller sends on and closes. With `talks`, stdin stays open as `inlet`."""
         ends, theirs = cls(), list[int]()
         try:

@@ -24,7 +24,7 @@ PASSES_MAX = 100  # each pass reaches what the last one did not see
 _PAUSE_S = 0.001
 
 
-class Seen(NamedTuple):
+class ProcessInfo(NamedTuple):
     """One living process, as it was a moment ago."""
 
     began: int  # with its pid it is unique; a pid alone is given to others later
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     place: str  # where /proc tells of its memory and files
 
 
-def look_at(pid: int) -> Seen | None:
+def look_at(pid: int) -> ProcessInfo | None:
     """None for the dead, which keep their entry until somebody waits for them."""
     fields = _stat(f"/proc/{pid}")
     if fields is None:
@@ -49,7 +49,7 @@ def look_at(pid: int) -> Seen | None:
             return None
         place, rss_bytes = living
     own, waited = sum(map(int, fields[11:13])) / _TICKS, sum(map(int, fields[13:15])) / _TICKS
-    return Seen(int(fields[19]), own, waited, rss_bytes, threads, place)
+    return ProcessInfo(int(fields[19]), own, waited, rss_bytes, threads, place)
 
 
 def _stat(place: str) -> list[bytes] | None:
@@ -70,10 +70,10 @@ def _living_thread(pid: int) -> tuple[str, int] | None:
     return None
 
 
-def tree_below(pid: int, sparing: Container[int] = ()) -> dict[int, Seen]:
+def tree_below(pid: int, sparing: Container[int] = ()) -> dict[int, ProcessInfo]:
     """The living among all that descends from it, without itself, and without these children and what is below them."""
     children = None if HAS_CHILDREN else _children_by_parent()
-    found: dict[int, Seen] = {}
+    found: dict[int, ProcessInfo] = {}
     pending = children_of(pid) if children is None else children.get(pid, [])
     pending = [child for child in pending if child not in sparing]
     while pending:
@@ -113,7 +113,7 @@ def shared_once(pids: Iterable[int]) -> int | None:
     return total
 
 
-def memory_of(seen: Seen) -> tuple[int, int]:
+def memory_of(seen: ProcessInfo) -> tuple[int, int]:
     """Its part of the memory that it uses, and how much of that is of files in memory. All, if it hides that.
 
     Nothing for one that is ending: it has no memory any more.
@@ -152,7 +152,7 @@ def says(pid: int, text: bytes) -> bool:
         return False
 
 
-def open_files(tree: Iterable[Seen]) -> int:
+def open_files(tree: Iterable[ProcessInfo]) -> int:
     """How many files, sockets and pipes they have open."""
     total = 0
     for seen in tree:
@@ -161,7 +161,7 @@ def open_files(tree: Iterable[Seen]) -> int:
     return total
 
 
-def files_in_memory(tree: Iterable[Seen]) -> int:
+def files_in_memory(tree: Iterable[ProcessInfo]) -> int:
     """What is in files that have no name, lie in memory, and live as long as these processes hold them open."""
     found: dict[tuple[int, int], int] = {}
     for seen in tree:

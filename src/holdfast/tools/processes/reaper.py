@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Ends(NamedTuple):
+class ReaperDescriptors(NamedTuple):
     """Descriptors that a warden is born with."""
 
     stdio: list[int]
@@ -34,7 +34,7 @@ class Ends(NamedTuple):
     trouble: int  # of the command: why it could not become its program; closed without a word when it did
 
 
-class _KeeperDied(Exception):
+class _SupervisorDied(Exception):
     pass
 
 
@@ -52,12 +52,12 @@ class _Sum:
         self.disk_bytes += usage.ru_oublock * trees.BLOCK_BYTES
 
 
-def stand(request: dict[str, Any], ends: Ends, keeper: int, libc: Any) -> NoReturn:
+def stand(request: dict[str, Any], ends: ReaperDescriptors, keeper: int, libc: Any) -> NoReturn:
     """In the new process, until nothing is left of the command."""
     try:
         _heed(keeper, libc)
         _tell(ends.report, _wait_for(_start(request, ends, libc)))
-    except (_KeeperDied, OSError):  # or nobody listens any more
+    except (_SupervisorDied, OSError):  # or nobody listens any more
         trees.kill_everything()
     finally:
         os._exit(0)
@@ -66,7 +66,7 @@ def stand(request: dict[str, Any], ends: Ends, keeper: int, libc: Any) -> NoRetu
 def _heed(keeper: int, libc: Any) -> None:
     def heard(number: int, frame: Any) -> None:
         if os.getppid() != keeper:  # or it was somebody else's signal
-            raise _KeeperDied
+            raise _SupervisorDied
 
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -77,7 +77,7 @@ def _heed(keeper: int, libc: Any) -> None:
     heard(0, None)  # it may have died before it could be heard
 
 
-def _start(request: dict[str, Any], ends: Ends, libc: Any) -> int:
+def _start(request: dict[str, Any], ends: ReaperDescriptors, libc: Any) -> int:
     gate_read, gate_write = os.pipe()
     warden = os.getpid()
     try:
@@ -98,7 +98,7 @@ def _start(request: dict[str, Any], ends: Ends, libc: Any) -> int:
     return pid
 
 
-def _become(request: dict[str, Any], ends: Ends, parent: int, libc: Any) -> NoReturn:
+def _become(request: dict[str, Any], ends: ReaperDescriptors, parent: int, libc: Any) -> NoReturn:
     """In yet another process: turn into the command, or say what went wrong. Never returns."""
     stage = "start"
     try:

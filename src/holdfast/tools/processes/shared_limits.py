@@ -11,7 +11,7 @@ from holdfast.core.errors import ResourceShort
 from holdfast.core.resources import Resources, Usage, say_cpu, say_size
 
 
-class Together:
+class SharedLimits:
     def __init__(self, execution_id: str, limits: Resources, spent: Usage) -> None:
         self.limits = limits
         self._execution_id = execution_id

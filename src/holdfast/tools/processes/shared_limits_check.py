@@ -22,7 +22,7 @@ class Share(Protocol):
     now: dict[str, float]
 
 
-class Hog(NamedTuple):
+class LimitOffender(NamedTuple):
     """The command to be ended, by its process; the limit, and what all of them use of it."""
 
     pid: int
@@ -30,7 +30,7 @@ class Hog(NamedTuple):
     used: float
 
 
-class Together:
+class SharedLimitsCheck:
     def __init__(self, limits: Mapping[str, float], slack: Mapping[str, float]) -> None:
         self._limits = limits
         self._slack = slack  # that is let pass
@@ -41,7 +41,9 @@ class Together:
         for name in USED_UP:
             self._spent[name] = max(self._spent[name], spent.get(name, 0.0))
 
-    def hog(self, shares: Mapping[int, Share], shared_once: Callable[[Iterable[int]], int | None]) -> Hog | None:
+    def offender(
+        self, shares: Mapping[int, Share], shared_once: Callable[[Iterable[int]], int | None]
+    ) -> LimitOffender | None:
         """Who is to be ended, if all together are beyond a limit: whoever has the most of it.
 
         What is being ended already holds nothing that counts: it would make others pay for it.
@@ -55,7 +57,7 @@ class Together:
                 used = min(used, shared_once(everybody) or used)
             if self._is_over(name, used) and living:
                 most = max(living, key=lambda pid: living[pid].now.get(name, 0.0))
-                return Hog(most, PREFIX + name, used)
+                return LimitOffender(most, PREFIX + name, used)
         return None
 
     def ended(self, cpu_s: float, disk_bytes: float) -> tuple[str, float]:

@@ -28,7 +28,7 @@ from holdfast.core.failure import Category
 from holdfast.core.resources import DEFAULTS, Resources, Usage
 from holdfast.tools.call import Call, running_call
 from holdfast.tools.processes import supervisor
-from holdfast.tools.processes.pipes import Ends
+from holdfast.tools.processes.pipes import PipeEnds
 
 KILL_GRACE_S = 1.0
 OUTPUT_GRACE_S = 1.0  # after a command's end, for what is still in its pipes
@@ -86,7 +86,12 @@ class Process:
     """A running command. Read `stdout` and `stderr`, `wait()` for its end, and `close()` it whatever happens."""
 
     def __init__(
-        self, mark: str, line: _Line, exited: asyncio.Future[Exit], ends: Ends, call: Call | None = None
+        self,
+        mark: str,
+        line: _SupervisorConnection,
+        exited: asyncio.Future[Exit],
+        ends: PipeEnds,
+        call: Call | None = None,
     ) -> None:
         self.pid = 0
         self.stdout = ends.stdout
@@ -197,7 +202,7 @@ async def spawn(
         if call is not None and call.together is not None:
             call.together.check()
             request["together"] = call.together.as_order()
-    ends, theirs = await Ends.open(stdin, talks=talks)
+    ends, theirs = await PipeEnds.open(stdin, talks=talks)
     try:
         try:
             request["descriptors"] = len(theirs) + len(more)
@@ -268,7 +273,7 @@ class _Waiter(NamedTuple):
             self.loop.call_soon_threadsafe(on_loop)
 
 
-class _Line:
+class _SupervisorConnection:
     """One keeper and the socket to it. A thread reads the answers, so that any number of loops can ask."""
 
     def __init__(self) -> None:
@@ -326,7 +331,7 @@ class _Line:
                 *lines, buffer = (buffer + data).split(b"\n")
                 for line in lines:
                     self._hear(json.loads(line))
-        self._mourn()
+        self._on_exit()
 
     def _hear(self, message: dict[str, Any]) -> None:
         mark = message["id"]
@@ -345,7 +350,7 @@ class _Line:
                 figures = {name: value for name, value in message.items() if name not in ("is", "id")}
                 waiter.settle(waiter.exited, Exit(**figures))
 
-    def _mourn(self) -> None:
+    def _on_exit(self) -> None:
         """The keeper is gone, and with it every warden, each of whom has ended its command first (reaper.py).
 
         They hold the other end of the socket, so its end is heard only when the last of them is gone.
@@ -360,16 +365,16 @@ class _Line:
             waiter.settle(waiter.exited, error=ProcessLost())
 
 
-_lines: list[_Line] = []  # at most one; a list, so that a forked copy of this process can forget it
+_lines: list[_SupervisorConnection] = []  # at most one; a list, so that a forked copy of this process can forget it
 _lines_lock = threading.Lock()
 
 
-def _send_spawn(request: dict[str, Any], descriptors: Sequence[int], waiter: _Waiter) -> _Line:
+def _send_spawn(request: dict[str, Any], descriptors: Sequence[int], waiter: _Waiter) -> _SupervisorConnection:
     """To the keeper, or to a new one if the old one is found dead before it could have heard anything."""
     for attempt in itertools.count():
         with _lines_lock:
             if not _lines or _lines[0].lost:
-                _lines[:] = [_Line()]
+                _lines[:] = [_SupervisorConnection()]
             line = _lines[0]
         try:
             line.send(request, descriptors, waiter)

@@ -49,7 +49,7 @@ _TOGETHER_KEPT = 1000  # executions without a command now; the engine knows what
 _libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-class Kept:
+class SupervisedCommand:
     """One command, and what is known of it."""
 
     def __init__(self, mark: str, pid: int, report: int) -> None:
@@ -62,14 +62,16 @@ class Kept:
         self.execution = ""  # with whose other commands it shares limits
 
 
-class Keeper:
+class ProcessSupervisor:
     def __init__(self, engine: socket.socket, engine_pid: int) -> None:
         self._engine = engine
         self._engine_pid = engine_pid
         self._buffer = b""
         self._descriptors: list[int] = []
-        self._kept: dict[int, Kept] = {}  # by the pids of their wardens, which are all the children there should be
-        self._together: dict[str, shared.Together] = {}  # executions whose commands share limits
+        self._kept: dict[
+            int, SupervisedCommand
+        ] = {}  # by the pids of their wardens, which are all the children there should be
+        self._together: dict[str, shared.SharedLimitsCheck] = {}  # executions whose commands share limits
 
     def run(self) -> None:
         """Serve until the engine is gone, then leave nothing behind."""
@@ -127,7 +129,7 @@ class Keeper:
         trouble, trouble_write = os.pipe()
         keeper = os.getpid()
         limits = request.get("limits")
-        room = rooms.Room(request["cwd"], limits["disk"]) if limits and "disk" in limits else None
+        room = rooms.DiskUsage(request["cwd"], limits["disk"]) if limits and "disk" in limits else None
         began: dict[str, Any] = {}
         warden = 0
         try:
@@ -135,7 +137,7 @@ class Keeper:
         except OSError as error:
             began = {"stage": "start", "errno": error.errno}
         if warden == 0 and not began:
-            wardens.stand(request, wardens.Ends(stdio, report_write, trouble_write), keeper, _libc)
+            wardens.stand(request, wardens.ReaperDescriptors(stdio, report_write, trouble_write), keeper, _libc)
         for descriptor in (*stdio, report_write, trouble_write):
             os.close(descriptor)
         began = began or _heard(report)
@@ -148,7 +150,7 @@ class Keeper:
                 os.waitpid(warden, 0)
             self._tell({**began, "is": "refused", "id": request["id"]})
             return
-        kept = self._kept[warden] = Kept(request["id"], began.get("pid", 0), report)
+        kept = self._kept[warden] = SupervisedCommand(request["id"], began.get("pid", 0), report)
         if limits:
             kept.watch = watches.Watch(warden, kept.pid, limits, room)
             self._meet(kept.watch)
@@ -172,14 +174,14 @@ class Keeper:
 
     # ---- limits
 
-    def _join(self, kept: Kept, watch: watches.Watch, together: dict[str, Any]) -> None:
+    def _join(self, kept: SupervisedCommand, watch: watches.Watch, together: dict[str, Any]) -> None:
         limits, execution = together["limits"], together["id"]
         others = self._together.pop(execution, None)
         if others is None:
             if len(self._together) >= _TOGETHER_KEPT:
                 busy = {other.execution for other in self._kept.values()}
                 self._together.pop(next((known for known in self._together if known not in busy), ""), None)
-            others = shared.Together(limits, {"disk": watches.DISK_SLACK_BYTES})
+            others = shared.SharedLimitsCheck(limits, {"disk": watches.DISK_SLACK_BYTES})
         others.remember(together["spent"])
         watch.counts_files = "open_files" in limits
         self._together[execution] = others  # at the end: who was used last is forgotten last
@@ -190,7 +192,7 @@ class Keeper:
             if other is not new and other.room is not None and new.room is not None:
                 other.room.meet(new.room)
 
-    def _watched(self) -> list[tuple[int, Kept, watches.Watch]]:
+    def _watched(self) -> list[tuple[int, SupervisedCommand, watches.Watch]]:
         return [(warden, kept, kept.watch) for warden, kept in self._kept.items() if kept.watch is not None]
 
     def _patience_ms(self) -> float | None:
@@ -220,7 +222,7 @@ class Keeper:
     def _look_at_all(self, execution: str) -> None:
         """At what the commands of an execution use together; whoever has the most pays for it."""
         own = {warden: watch for warden, kept, watch in self._watched() if kept.execution == execution}
-        hog = self._together[execution].hog(own, trees.shared_once)
+        hog = self._together[execution].offender(own, trees.shared_once)
         if hog is not None:
             own[hog.pid].over, own[hog.pid].together = hog.over, hog.used
             _end(hog.pid)
@@ -248,7 +250,7 @@ class Keeper:
         trees.kill_strays(sparing=self._kept)
         return {"code": -signal.SIGKILL, "cpu_s": usage.ru_utime + usage.ru_stime, "rss_bytes": 0, "disk_bytes": 0}
 
-    def _leave(self, kept: Kept, used: dict[str, Any]) -> dict[str, Any]:
+    def _leave(self, kept: SupervisedCommand, used: dict[str, Any]) -> dict[str, Any]:
         """What it used up is used up for all who shared a limit with it."""
         if not kept.execution:
             return used
@@ -265,7 +267,7 @@ def _end(warden: int) -> None:
     trees.signal_all(stopped, signal.SIGKILL)
 
 
-def _slow_down(warden: int, kept: Kept, throttle: throttles.Throttle, watch: watches.Watch) -> None:
+def _slow_down(warden: int, kept: SupervisedCommand, throttle: throttles.Throttle, watch: watches.Watch) -> None:
     """Let it stand still until it has used no more than it may; the next look lets it go on."""
     now = time.monotonic()
     rest_s = throttle.rest_s(watch.cpu_s, now)
@@ -329,7 +331,7 @@ def main() -> None:
         _libc.prctl(wardens.PR_SET_CHILD_SUBREAPER, 1)
     descriptor, engine_pid = int(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(descriptor, False)
-    Keeper(socket.socket(fileno=descriptor), engine_pid).run()
+    ProcessSupervisor(socket.socket(fileno=descriptor), engine_pid).run()
 
 
 if __name__ == "__main__":

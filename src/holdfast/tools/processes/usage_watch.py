@@ -48,7 +48,7 @@ class Watch:
     SLOWLY = 5  # looks; disks are slower than memory, and to look at files takes long
     SHARE = 0.2  # of one core, at most, is spent on looking at one command
 
-    def __init__(self, warden: int, pid: int, limits: dict[str, Any], room: rooms.Room | None = None) -> None:
+    def __init__(self, warden: int, pid: int, limits: dict[str, Any], room: rooms.DiskUsage | None = None) -> None:
         first = trees.look_at(pid)  # it may be over before the next look
         self._warden = warden
         self._limits = limits
@@ -99,7 +99,7 @@ class Watch:
         named = {pid: seen for pid in self.members if text and (seen := trees.look_at(pid)) and trees.says(pid, text)}
         return max(named, key=lambda pid: named[pid].rss_bytes, default=None)
 
-    def _see_cpu(self, tree: dict[int, trees.Seen]) -> None:
+    def _see_cpu(self, tree: dict[int, trees.ProcessInfo]) -> None:
         """As the system adds it up, or as it was seen: each knows of some who are gone, and neither counts twice."""
         warden = trees.look_at(self._warden)
         waited_s = warden.waited_cpu_s if warden is not None else 0.0
@@ -107,7 +107,7 @@ class Watch:
         seen = self._cpu.total({(pid, seen.began): seen.own_cpu_s for pid, seen in tree.items()})
         self.cpu_s = max(self.cpu_s, added_up, seen)
 
-    def _look_slowly(self, tree: dict[int, trees.Seen]) -> None:
+    def _look_slowly(self, tree: dict[int, trees.ProcessInfo]) -> None:
         added_up = sum(trees.written_bytes(f"/proc/{pid}") for pid in (self._warden, *tree))
         seen = self._disk.total({(pid, seen.began): trees.written_itself(pid) for pid, seen in tree.items()})
         self.see_disk(max(added_up, int(seen)), tree.values())
@@ -116,7 +116,7 @@ class Watch:
         if self.counts_files:
             self.now["open_files"] = trees.open_files(tree.values())
 
-    def _memory(self, tree: dict[int, trees.Seen]) -> int:
+    def _memory(self, tree: dict[int, trees.ProcessInfo]) -> int:
         """A quick sum that is never too low; only if it is too much, one in which nothing counts twice."""
         memory = sum(seen.rss_bytes for seen in tree.values()) + self._in_files
         if memory > self._limits.get("memory", memory) and (len(tree) > 1 or self._in_files):
@@ -125,7 +125,7 @@ class Watch:
             memory = min(memory, sum(part for part, _ in parts) + unseen)
         return memory
 
-    def see_disk(self, written: int, tree: Iterable[trees.Seen] = ()) -> None:
+    def see_disk(self, written: int, tree: Iterable[trees.ProcessInfo] = ()) -> None:
         self._written = max(self._written, written)
         taken = self.room.taken(tree, self._written) if self.room is not None else 0
         self.disk_bytes = max(self._written, taken)

@@ -22,21 +22,21 @@ SAID = "say"
 HEARD = frozenset({"stdout", "stderr", "debug", "info", "warning", "error", "critical"})  # besides what a tool says
 
 
-class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class LogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: int
     stream: str
     text: str
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(list[Line])
+_decoder = msgspec.json.Decoder(list[LogLine])
 
 
-def encode_lines(lines: Sequence[Line]) -> bytes:
+def encode_lines(lines: Sequence[LogLine]) -> bytes:
     return _encoder.encode(lines)
 
 
-def decode_lines(body: bytes) -> list[Line]:
+def decode_lines(body: bytes) -> list[LogLine]:
     return _decoder.decode(body)
 
 
@@ -46,15 +46,15 @@ class Logbook:
         self._began_at = at
         self._room = bytes_max // 2  # what the beginning may still take
         self._last_max = bytes_max // 2
-        self._first: list[Line] = []
-        self._last: deque[Line] = deque()
+        self._first: list[LogLine] = []
+        self._last: deque[LogLine] = deque()
         self._last_bytes = 0
         self._dropped = 0
         self._dropped_bytes = 0
         self._begun: dict[str, str] = {}  # lines that have not ended yet, by stream
         self._lock = threading.Lock()
 
-    def write(self, at: int, stream: str, text: str, *, ends: bool = False) -> list[Line]:
+    def write(self, at: int, stream: str, text: str, *, ends: bool = False) -> list[LogLine]:
         """Take in a piece of text; returns the lines that it completes. `ends`: its last line is whole."""
         with self._lock:
             *whole, rest = (self._begun.pop(stream, "") + text).split("\n")
@@ -70,14 +70,14 @@ class Logbook:
                 self._add(line)
             return lines
 
-    def take_first(self, at: int) -> list[Line]:
+    def take_first(self, at: int) -> list[LogLine]:
         """What has come so far of the beginning, to be kept now; the next time comes after twice as long."""
         with self._lock:
             self.keep_at = at + 2 * (at - self._began_at)
             taken, self._first = self._first, []
             return taken
 
-    def close(self, at: int) -> list[Line]:
+    def close(self, at: int) -> list[LogLine]:
         """All that was not taken yet; where lines are missing, one says how many."""
         with self._lock:
             for stream, rest in self._begun.items():
@@ -87,10 +87,10 @@ class Logbook:
             lines = self._first
             if self._dropped:
                 text = f"{self._dropped:,} lines ({self._dropped_bytes:,} bytes) were left out here"
-                lines = [*lines, Line(self._last[0].at, "dropped", text)]
+                lines = [*lines, LogLine(self._last[0].at, "dropped", text)]
             return [*lines, *self._last]
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: LogLine) -> None:
         size = len(line.text.encode()) + LINE_BYTES
         if self._room >= size and not self._last:
             self._room -= size
@@ -105,10 +105,10 @@ class Logbook:
             self._dropped_bytes += gone + 1  # with the end of the line, as it was printed
 
 
-def _lines(at: int, stream: str, text: str) -> list[Line]:
+def _lines(at: int, stream: str, text: str) -> list[LogLine]:
     """One line, in pieces if it is long. Of what a carriage return wrote over, the last stays, as on a terminal."""
     text = masks.text(text.rstrip("\r").rpartition("\r")[2])
     if not text.isascii():
         text = text.encode(errors="replace").decode()  # half of a surrogate pair cannot be stored
     pieces = [text[start : start + LINE_CHARS_MAX] for start in range(0, len(text), LINE_CHARS_MAX)]
-    return [Line(at, stream, piece) for piece in pieces or [""]]
+    return [LogLine(at, stream, piece) for piece in pieces or [""]]

@@ -59,7 +59,7 @@ class _Pieces:
             return "".join(masks.text(self._held.pop(one, "")) for one in ended)
 
 
-class Ear:
+class CapturingStream:
     """Covers a stream: what a tool writes is passed on, and heard."""
 
     def __init__(self, covered: Any, name: str) -> None:
@@ -111,7 +111,7 @@ class Ear:
     def target(self, call: Call | None) -> Any:
         """Where answers for programs go to stdout, what tools print goes beside them."""
         if call is not None and _is_for_answers and self._name == "stdout" and sys.stderr is not None:
-            return sys.stderr.covered if isinstance(sys.stderr, Ear) else sys.stderr
+            return sys.stderr.covered if isinstance(sys.stderr, CapturingStream) else sys.stderr
         return self.covered
 
     def let_go(self, call: Call | None) -> None:
@@ -142,7 +142,7 @@ class Ear:
 class _EarForBytes:
     """The bytes below a stream: heard and masked as far as they are text, and passed on unchanged otherwise."""
 
-    def __init__(self, ear: Ear, covered: Any) -> None:
+    def __init__(self, ear: CapturingStream, covered: Any) -> None:
         self.covered = covered
         self._ear = ear
         self._pieces = _Pieces()
@@ -205,11 +205,11 @@ def listening() -> Generator[None]:
 
 def cover() -> None:
     """Be on top: whoever redirects output after us, as a live display does, would otherwise hide what tools print."""
-    if type(sys.stdout) is not Ear or type(sys.stderr) is not Ear:
+    if type(sys.stdout) is not CapturingStream or type(sys.stderr) is not CapturingStream:
         for name in _NAMES:
             stream = getattr(sys, name)
-            if stream is not None and type(stream) is not Ear:
-                setattr(sys, name, Ear(stream, name))
+            if stream is not None and type(stream) is not CapturingStream:
+                setattr(sys, name, CapturingStream(stream, name))
 
 
 def keep_stdout_for_answers() -> None:
@@ -230,14 +230,14 @@ def let_go(call: Call) -> None:
     """The call is over: nothing more of it will come."""
     for name in _NAMES:
         stream = getattr(sys, name)
-        while type(stream) is Ear:
+        while type(stream) is CapturingStream:
             stream.let_go(call)
             stream = stream.covered
 
 
 def _uncover() -> None:
     for name in _NAMES:
-        while type(stream := getattr(sys, name)) is Ear:
+        while type(stream := getattr(sys, name)) is CapturingStream:
             with suppress(OSError, ValueError):  # whoever read it is gone
                 stream.let_go(None)
             setattr(sys, name, stream.covered)

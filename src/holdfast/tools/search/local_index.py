@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import Misconfigured, NotPermitted, ToolError, Transient
-from holdfast.tools.files.allowed_roots import Grounds, identity
+from holdfast.tools.files.allowed_roots import AllowedRoots, identity
 
 FILE_BYTES_MAX = 1024 * 1024  # of one file; larger ones are not indexed
 FILES_MAX = 20_000
@@ -42,7 +42,7 @@ ORDER BY bm25(pages, 0, 4, 1) LIMIT ?
 class FolderIndex:
     """`grounds` are the folders that may be read; what is outside them is passed over, as by `files.*`."""
 
-    def __init__(self, folder: Path, file: Path, grounds: Grounds | None = None) -> None:
+    def __init__(self, folder: Path, file: Path, grounds: AllowedRoots | None = None) -> None:
         self.folder = folder
         self._file = file
         self._grounds = grounds
@@ -155,7 +155,7 @@ class _Found(NamedTuple):
     names_max: int  # that a file may have: one with a second name may be a file outside
 
 
-def _files_below(folder: Path, grounds: Grounds | None) -> Iterator[_Found]:
+def _files_below(folder: Path, grounds: AllowedRoots | None) -> Iterator[_Found]:
     """Each file that can be indexed; hidden ones and links are passed over, and no folder is reached through one."""
     seen = 0
     names_max = NAMES_MAX if grounds is not None and grounds.hard_links else 1
@@ -177,7 +177,7 @@ def _files_below(folder: Path, grounds: Grounds | None) -> Iterator[_Found]:
                     return
 
 
-def _may_enter(grounds: Grounds | None, here: str, opened: int, name: str) -> bool:
+def _may_enter(grounds: AllowedRoots | None, here: str, opened: int, name: str) -> bool:
     """Whether there is something to be read in a folder, and it is not Holdfast's own."""
     if grounds is None:
         return True

@@ -27,7 +27,7 @@ from holdfast.core.errors import (
     Transient,
 )
 from holdfast.tools.call import Call, HeldBack
-from holdfast.tools.files.allowed_roots import Grounds
+from holdfast.tools.files.allowed_roots import AllowedRoots
 from holdfast.tools.http.address_policy import Reach
 from holdfast.tools.http.client import HttpClient, Trip
 from holdfast.tools.http.tool import TooLarge, explained, raise_for_status, read_body
@@ -39,7 +39,7 @@ from holdfast.tools.search.results import FILES, WEB, Result, cleaned, results_i
 from holdfast.tools.secrets.redaction import cover
 from holdfast.tools.secrets.vault import Referring, Vault
 from holdfast.tools.tool import Tool, tool
-from holdfast.tools.toolset import Adapter, Place
+from holdfast.tools.toolset import Adapter, ToolsetFolders
 
 RESULTS = 10
 RESULTS_MAX = 50
@@ -82,19 +82,19 @@ class Search(Adapter):
 
     Config = Config
 
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: ToolsetFolders) -> None:
         super().__init__(config, place)
         try:
             self._cache_s = parse_duration(config.cache)
             self._client = HttpClient(Reach(config.allow, "tools.search.allow"), CONNECTIONS, None)
-            self._grounds: Callable[[Path], Grounds] | None = None
+            self._grounds: Callable[[Path], AllowedRoots] | None = None
             self._places = [
                 _Asked(one, place.secrets) for one in config.providers or (Provider(kind="local", folder="."),)
             ]
         except (InputInvalid, SettingsInvalid) as error:
             raise SettingsInvalid(f"tools.search: {error}") from None
 
-    def keep_to(self, grounds: Callable[[Path], Grounds]) -> None:
+    def keep_to(self, grounds: Callable[[Path], AllowedRoots]) -> None:
         """Search only files that may be read, as seen from an execution's folder."""
         self._grounds = grounds
 

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import cast
 
 from holdfast.core.errors import Misconfigured, ToolError, Trouble
-from holdfast.core.secret_refs import SECRET_BYTES_MAX, SECRET_CHARS_MIN, Source, not_declared, put_in, typed_references
+from holdfast.core.secret_refs import (
+    SECRET_BYTES_MAX,
+    SECRET_CHARS_MIN,
+    SecretSource,
+    not_declared,
+    put_in,
+    typed_references,
+)
 from holdfast.tools.processes.spawn import spawn
 from holdfast.tools.secrets.redaction import masks
 
@@ -32,7 +39,7 @@ log = logging.getLogger("holdfast")
 class Vault:
     """The secrets that one engine's settings declare. Holds where they are, and for a minute what a command said."""
 
-    def __init__(self, sources: Mapping[str, Source] | None = None, root: Path = Path()) -> None:
+    def __init__(self, sources: Mapping[str, SecretSource] | None = None, root: Path = Path()) -> None:
         self._sources = dict(sources or {})
         self._root = root
         self._said: dict[str, tuple[float, str]] = {}
@@ -127,14 +134,14 @@ class Vault:
                 found.append(warning)
         return found
 
-    def _open_to_others(self, name: str, source: Source) -> Trouble | None:
+    def _open_to_others(self, name: str, source: SecretSource) -> Trouble | None:
         with suppress(OSError, RuntimeError):
             path = self._path(source)
             if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 return Trouble(f"the file of the secret {name} can be read by others: {path}", f"run: chmod 600 {path}")
         return None
 
-    def _empty(self, name: str, source: Source) -> Trouble:
+    def _empty(self, name: str, source: SecretSource) -> Trouble:
         match source.kind:
             case "env":
                 return Trouble(f"the secret {name} needs the environment variable {source.where[0]}", "set it")
@@ -145,10 +152,10 @@ class Vault:
 
     # ---- where they are -----------------------------------------------------------------------------------------
 
-    def _path(self, source: Source) -> Path:
+    def _path(self, source: SecretSource) -> Path:
         return self._root / Path(source.where[0]).expanduser()
 
-    def _read(self, name: str, source: Source) -> str:
+    def _read(self, name: str, source: SecretSource) -> str:
         path = Path(source.where[0])
         try:
             path = self._path(source)
@@ -162,7 +169,7 @@ class Vault:
             raise Misconfigured(f"the secret {name} cannot be read: {path}: {error.strerror}") from None
         return _text(name, body)
 
-    async def _ask(self, name: str, source: Source) -> str:
+    async def _ask(self, name: str, source: SecretSource) -> str:
         async with self._locks.setdefault(name, asyncio.Lock()):
             until, value = self._said.get(name, (0.0, ""))
             if time.monotonic() < until:
@@ -172,7 +179,7 @@ class Vault:
                 self._said[name] = (time.monotonic() + COMMAND_KEPT_S, value)
             return value
 
-    async def _run(self, name: str, source: Source) -> str:
+    async def _run(self, name: str, source: SecretSource) -> str:
         try:
             process = await spawn(source.where, cwd=self._root, env=os.environ, stdin=b"")
         except ToolError as error:

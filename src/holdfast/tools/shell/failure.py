@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.core.errors import ResourceShort, ToolError
 from holdfast.core.resources import Resources, say_cpu, say_size
-from holdfast.tools.processes.shared_limits import Together
+from holdfast.tools.processes.shared_limits import SharedLimits
 from holdfast.tools.processes.shared_limits_check import PREFIX
 from holdfast.tools.processes.spawn import Exit
 from holdfast.tools.secrets.redaction import masks
@@ -53,7 +53,7 @@ _SHARED_WORDS: dict[str, tuple[str, str, Callable[[Any], str]]] = {
 
 
 def failure_of(
-    argv: Sequence[str], end: Exit, limits: Resources, together: Together | None, stdout: str, stderr: str
+    argv: Sequence[str], end: Exit, limits: Resources, together: SharedLimits | None, stdout: str, stderr: str
 ) -> ToolError | None:
     """None for a command that ended well."""
     # What shells say of a child; where writing is not counted, it is all we hear. Of a command that ended well we
@@ -74,7 +74,7 @@ def beyond_limit(
     argv: Sequence[str],
     end: Exit,
     limits: Resources,
-    together: Together | None,
+    together: SharedLimits | None,
     last: str,
     *,
     met_file_limit: bool = False,

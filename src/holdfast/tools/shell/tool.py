@@ -27,7 +27,7 @@ from holdfast.tools.processes.captured_output import OUTPUT_BYTES_MAX, Encoding,
 from holdfast.tools.processes.spawn import Exit, spawn
 from holdfast.tools.shell.failure import failure_of, last_lines, over_text, shown
 from holdfast.tools.tool import Tool, tool
-from holdfast.tools.toolset import Adapter, Place
+from holdfast.tools.toolset import Adapter, ToolsetFolders
 
 KILL_GRACE_S = 0.5  # between SIGTERM and SIGKILL, unless the engine says how long an interrupted command may take
 FREE_BYTES_MIN = 16 * 1024 * 1024  # on the disk of its folder, or a command does not begin
@@ -205,7 +205,7 @@ class Shell(Adapter):
 
     Config = Config
 
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: ToolsetFolders) -> None:
         super().__init__(config, place)
         self._commands = Commands(config)
 
@@ -220,7 +220,7 @@ class Shell(Adapter):
     def tools(self) -> Sequence[Tool[..., Any]]:
         return (
             tool(
-                name="shell.run", effect="once", breaker=False, resources=Resources(), apart=False, judge=_judge,
+                name="shell.run", effect="once", breaker=False, resources=Resources(), isolated=False, judge=_judge,
                 done_output=SUCCESS,
             )(self._commands.run),
         )  # fmt: skip
