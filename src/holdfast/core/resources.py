@@ -1,7 +1,7 @@
 """What a piece of work may use of the machine, and what it did use: `resources:` of tools, plans, steps and settings.
 
 Owns the units people write (`512MB`, `60s`), their bounds and the rule of who wins. Refuses to enforce anything: that
-is done where processes are started (tools/processes/spawn.py), and cannot be done to code that runs in the engine's own.
+is done where processes are started (tools/processes/spawn.py), and cannot be done to code in the engine's own process.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ def test_help_shows_all_commands_in_groups_on_one_screen() -> None:
     script = (
         "import sys; from holdfast.cli.main import run; run(['--help'])\n"
         "from holdfast.cli.command_index import FAMILIES\n"
-        "imported = [one for one in FAMILIES if f'holdfast.cli.{one}' in sys.modules]\n"
+        "imported = [one for one in FAMILIES if f'holdfast.cli.commands.{one}' in sys.modules]\n"
         "sys.exit(f'imported {imported}' if imported else 0)"
     )
     shown = subprocess.run(
@@ -315,11 +315,12 @@ def test_a_list_comes_without_what_only_other_commands_need(shop: Workshop) -> N
     shop.run("run", "two.yaml")
     script = (
         f"import sys; from holdfast.cli.main import run; run(['-C', {str(shop.folder)!r}, 'list'])\n"
-        "named = {'rich', 'yaml', 'httpx', 'pydantic', 'importlib.resources', 'holdfast.app', 'holdfast.core.plan.model',\n"
-        "         'holdfast.core.expressions', 'holdfast.engine.engine', 'holdfast.tools.tool'}\n"
+        "named = {'rich', 'yaml', 'httpx', 'pydantic', 'importlib.resources', 'holdfast.app',\n"
+        "         'holdfast.core.plan.model', 'holdfast.core.expressions', 'holdfast.engine.engine',\n"
+        "         'holdfast.tools.tool'}\n"
         "heavy = named & set(sys.modules)\n"
         "from holdfast.cli.command_index import FAMILIES\n"
-        "families = {one for one in FAMILIES if f'holdfast.cli.{one}' in sys.modules} - {'looking'}\n"
+        "families = {one for one in FAMILIES if f'holdfast.cli.commands.{one}' in sys.modules} - {'inspect'}\n"
         "sys.exit(f'imported {heavy | families}' if heavy | families else 0)"
     )
     result = subprocess.run(

@@ -181,7 +181,8 @@ def resume(  # noqa: PLR0913, PLR0917 -- one parameter per option
                 return await detach(engine, found, as_json)
             head = await found.head()
             recorded = _recorded(head, steps_ended(await found.state()))
-            note = f"going on with {one_line(strip_control_chars(head.title or head.name))} ({head.id}), {recorded} in the journal"
+            title = one_line(strip_control_chars(head.title or head.name))
+            note = f"going on with {title} ({head.id}), {recorded} in the journal"
             return await stay(
                 engine, found, since=since, note=note, as_json=as_json, no_ask=no_ask, turnstile=turnstile
             )

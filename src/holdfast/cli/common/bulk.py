@@ -248,7 +248,8 @@ def dry_line(head: Head, as_json: bool = False) -> str:
         said = {"id": head.id, "status": head.status, "held": held or None, "name": head.name, "title": head.title}
         return json_line(said)
     status = "held" if held else head.status
-    return f"{head.id}  {status:<11}  {local_time(iso(head.created_at))}  {one_line(strip_control_chars(head.title or head.name))}"
+    title = one_line(strip_control_chars(head.title or head.name))
+    return f"{head.id}  {status:<11}  {local_time(iso(head.created_at))}  {title}"
 
 
 async def _tell_dry(engine: Engine, doing: BulkOperation, heads: list[Head], as_json: bool) -> int:

@@ -1,7 +1,7 @@
 """Looks after tools in the background: asks those that can say how they are, and posts what this engine knows.
 
 An ill tool's breaker opens before anybody has to fail, and closes when it says that it is well. Other processes see
-breakers and health on the board (journal/tool_status.py): they are not in the journal, because they are no execution's facts.
+breakers and health in journal/tool_status.py. They are not in the journal: they belong to no execution.
 """
 
 from __future__ import annotations

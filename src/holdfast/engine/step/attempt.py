@@ -156,7 +156,8 @@ def _of_the_task(work: StepContext, failure: Failure) -> Failure:
 
 
 def _completed(  # noqa: PLR0917, PLR0913 -- made for every attempt: each keyword would cost
-    work: StepContext, tool: Tool[..., Any], fallback: int, tried: Call, output: bytes, started_at: int, duration_us: int,
+    work: StepContext, tool: Tool[..., Any], fallback: int, tried: Call, output: bytes, started_at: int,
+    duration_us: int,
     breaker: Breaker | None,
 ) -> None:  # fmt: skip
     run = work.driver

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 SCRIPT = "__holdfast_main__"  # what a script is called where it is not what was started
 _REMEDY = (
-    "define it at the top of a module, or say isolated=False: then it runs in the engine's process, and only the commands "
-    "that it starts are held to its resources"
+    "define it at the top of a module, or say isolated=False: then it runs in the engine's process, and only the "
+    "commands that it starts are held to its resources"
 )
 _is_loading = False
 
