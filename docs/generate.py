@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from proof.simulator.verdict import CHECKS
 from sentences import DEFAULTS, FIELDS, FLAGS, LIMITS, PART_FIELDS, SETTINGS, WHEN, Limit
 

@@ -16,8 +16,8 @@ from holdfast.engine.commands import apply, child_messages
 from holdfast.engine.drive import claims, driver
 from holdfast.engine.drive.driver import Driver
 from holdfast.engine.drive.scheduler import Scheduler
-from holdfast.engine.drive.suspend_detector import SuspendDetector
 from holdfast.engine.services import Services
+from holdfast.engine.suspend_detector import SuspendDetector
 from holdfast.engine.transfer import restore as transfer_restore
 from holdfast.journal.log import Log
 from holdfast.journal.store import Head

@@ -18,9 +18,9 @@ from holdfast.engine.commands.inbox import CommandApplier
 from holdfast.engine.drive.claims import take
 from holdfast.engine.drive.driver import Driver
 from holdfast.engine.drive.slots import Slot, Slots
-from holdfast.engine.drive.suspend_detector import SuspendDetector
 from holdfast.engine.retention import Tidier
 from holdfast.engine.services import Services
+from holdfast.engine.suspend_detector import SuspendDetector
 from holdfast.journal.liveness import Liveness
 from holdfast.journal.store import ASKED, PENDING_PAGE, Head, Microseconds, Quarantine
 

@@ -18,7 +18,6 @@ from holdfast.core.execution import Step
 from holdfast.core.failure import Failure, describe
 from holdfast.core.policy import RUN_AHEAD_EVENTS_MAX, Effect
 from holdfast.core.resources import Usage, beyond_reach
-from holdfast.engine.drive.suspend_detector import SuspendDetector
 from holdfast.engine.limits.breaker import Breaker
 from holdfast.engine.limits.guards import Guard
 from holdfast.engine.step.admission import cache_s, enter, to_cache
@@ -26,6 +25,7 @@ from holdfast.engine.step.after_failure import after_failure
 from holdfast.engine.step.budget_gate import bill, bill_of_cut, nothing_spent
 from holdfast.engine.step.invoke import AnsweredLate, invoke
 from holdfast.engine.step.step_context import StepContext, notes_for
+from holdfast.engine.suspend_detector import SuspendDetector
 from holdfast.tools.call import Call, HeldBack
 from holdfast.tools.runtime.cancellation import NeverBegan
 from holdfast.tools.runtime.user_traceback import place_of_bug, trace_of

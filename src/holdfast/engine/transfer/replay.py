@@ -25,7 +25,7 @@ from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.core.policy import Approval
 from holdfast.core.skips import Skip
 from holdfast.engine.drive.driver import divergence
-from holdfast.engine.program import (  # fmt: skip
+from holdfast.engine.program import (
     PLANNED,
     SERIOUS,
     ChildTask,

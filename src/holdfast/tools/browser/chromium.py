@@ -23,7 +23,7 @@ from holdfast.core.errors import Misconfigured, ToolError, Transient
 from holdfast.core.resources import Resources
 from holdfast.tools.browser.pipes import Handover
 from holdfast.tools.browser.proxy import BrowserProxy
-from holdfast.tools.http.address_policy import Reach
+from holdfast.tools.net.address_policy import Reach
 from holdfast.tools.processes.spawn import Exit, Lasting, Process, spawn
 
 if TYPE_CHECKING:

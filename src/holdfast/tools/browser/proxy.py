@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.core.errors import NotPermitted, ToolError, Transient
-from holdfast.tools.http.address_policy import Reach
-from holdfast.tools.http.client import CONNECT_TIMEOUT_S
-from holdfast.tools.http.dns import looked_up
+from holdfast.tools.net.address_policy import Reach
+from holdfast.tools.net.client import CONNECT_TIMEOUT_S
+from holdfast.tools.net.dns import looked_up
 
 HEAD_BYTES_MAX = 64 * 1024  # of a request or an answer: its first line and headers
 PIECE_BYTES = 64 * 1024

@@ -37,7 +37,7 @@ from holdfast.tools.browser.pages import (
 from holdfast.tools.browser.sessions import Bounds, Visit, Visits
 from holdfast.tools.call import Call
 from holdfast.tools.halved import halved
-from holdfast.tools.http.address_policy import Reach, check_url
+from holdfast.tools.net.address_policy import Reach, check_url
 from holdfast.tools.tool import Tool, tool
 from holdfast.tools.toolset import Adapter, ToolsetFolders
 

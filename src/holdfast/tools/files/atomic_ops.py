@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.core.errors import NotPermitted
 from holdfast.journal.fsync import fsync_path
-from holdfast.tools.files.allowed_roots import identity
+from holdfast.tools.allowed_roots import identity
 from holdfast.tools.files.os_errors import NotSynced
 from holdfast.tools.files.safe_path import SafePath
 from holdfast.tools.files.undo_store import ABSENT, PIECE_BYTES, State, check_space, digest_of

@@ -10,7 +10,7 @@ import stat
 import tomllib
 from typing import Any, cast
 
-from holdfast.tools.files.allowed_roots import holds_settings
+from holdfast.tools.allowed_roots import holds_settings
 from holdfast.tools.files.safe_path import SafePath
 from holdfast.tools.files.text import read_bytes
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from holdfast.core.errors import Refused
-from holdfast.tools.files.allowed_roots import AllowedRoots
+from holdfast.tools.allowed_roots import AllowedRoots
 from holdfast.tools.files.atomic_ops import look, move, put_back
 from holdfast.tools.files.os_errors import explained
 from holdfast.tools.files.safe_path import SafePath

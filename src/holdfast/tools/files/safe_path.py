@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, NoReturn
 
 from holdfast.core.errors import InvalidCall, Misconfigured, Transient
-from holdfast.tools.files.allowed_roots import NOWHERE, AllowedRoots, Identity, identity
+from holdfast.tools.allowed_roots import NOWHERE, AllowedRoots, Identity, identity
 from holdfast.tools.files.os_errors import NotSynced
 
 TURNS_MAX = 40  # links followed on the way to one name, as the kernel itself has it

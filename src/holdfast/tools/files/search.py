@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypedDict
 
 from holdfast.core.errors import InvalidCall, ToolError
-from holdfast.tools.files.allowed_roots import shown
+from holdfast.tools.allowed_roots import shown
 from holdfast.tools.files.safe_path import SafePath
 from holdfast.tools.files.walk import Tree, WalkEntry
 from holdfast.tools.processes.regex import NoAnswer, Request, TooSlow, match

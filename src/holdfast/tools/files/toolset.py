@@ -18,10 +18,10 @@ from msgspec import Meta
 
 from holdfast.core.errors import Misconfigured, ToolError
 from holdfast.core.policy import VALUE_BYTES_MAX
+from holdfast.tools.allowed_roots import AllowedRoots, checked_path, shown
 from holdfast.tools.call import Call
 from holdfast.tools.files import atomic_ops
 from holdfast.tools.files import search as files_search
-from holdfast.tools.files.allowed_roots import AllowedRoots, checked_path, shown
 from holdfast.tools.files.os_errors import explained
 from holdfast.tools.files.rollback import Rollback
 from holdfast.tools.files.safe_path import DEPTH_MAX, SafePath

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.core.errors import InvalidCall, ToolError
-from holdfast.tools.files.allowed_roots import identity
+from holdfast.tools.allowed_roots import identity
 from holdfast.tools.files.safe_path import DEPTH_MAX, SafePath
 
 LOOKED_AT_MAX = 100_000  # names of one list or search; beyond it the answer says that it is cut

@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal, TypedDict
 from msgspec import Meta
 
 from holdfast.core.errors import InvalidCall, Misconfigured
+from holdfast.tools.allowed_roots import AllowedRoots, checked_path
 from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, Verdict
 from holdfast.tools.files import atomic_ops
-from holdfast.tools.files.allowed_roots import AllowedRoots, checked_path
 from holdfast.tools.files.os_errors import FULL, NotSynced, explained
 from holdfast.tools.files.pyproject_guard import check_replacing, check_taking
 from holdfast.tools.files.safe_path import SafePath

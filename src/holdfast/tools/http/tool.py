@@ -1,47 +1,36 @@
 """`http.get` and `http.request`: bounded requests, their failures sorted by what can be done about them.
 
 Whatever failed before a request was sent is known to be without effect, and so is what the other side refused; what
-broke off after that is unknown. Which addresses can be reached at all is decided in http_client.py.
+broke off after that is unknown. What failures and answers mean is in ../net/answers.py, which addresses can be reached
+in ../net/address_policy.py.
 """
-
-# sentences of others: OpenSSL
 
 from __future__ import annotations
 
 import base64
 import binascii
-import errno
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.core.client_errors import wait_s
 from holdfast.core.error_text import quoted
 from holdfast.core.errors import (
     InputInvalid,
     InvalidCall,
-    Misconfigured,
-    NotPermitted,
-    RateLimited,
-    ResourceShort,
     SettingsInvalid,
-    ToolError,
-    Transient,
 )
-from holdfast.core.failure import RETRY_AFTER_S_MAX
 from holdfast.core.policy import VALUE_BYTES_MAX, Breaker
 from holdfast.tools.call import Call, HeldBack
 from holdfast.tools.halved import halved
-from holdfast.tools.http.address_policy import Reach, check_url
-from holdfast.tools.http.body import TooLarge, read_body, text_of
-from holdfast.tools.http.client import REDIRECTS_MAX, WITHOUT_EFFECT, HttpClient, Trip, system_error
 from holdfast.tools.json_text import JsonInvalid, read_json
+from holdfast.tools.net.address_policy import Reach, check_url
+from holdfast.tools.net.answers import explained, raise_for_status
+from holdfast.tools.net.body import read_body, text_of
+from holdfast.tools.net.client import WITHOUT_EFFECT, HttpClient, Trip
 from holdfast.tools.runtime.fair_queue import Turns, parse_rate
-from holdfast.tools.secrets.redaction import masks
 from holdfast.tools.tool import Tool, tool
 from holdfast.tools.toolset import Adapter, ToolsetFolders
 
@@ -51,11 +40,8 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX = 4 * 1024 * 1024
 JSON_BYTES_MAX = 16 * 1024 * 1024  # of a body that is kept as JSON beside its text
 CONNECTIONS_PER_HOST = 8
-_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # it is this machine that has too little
-SAID_CHARS_SHOWN = 300  # of what a server says about an error: enough for its reason
 _METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}")  # a token, which is all that HTTP asks of it
 Size = Annotated[int, msgspec.Meta(ge=1, le=VALUE_BYTES_MAX)]  # no value of a step can be larger
-__all__ = ["Config", "Http", "TooLarge", "explained", "raise_for_status", "read_body"]
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/javascript", "application/x-www-form")
 
 
@@ -231,84 +217,6 @@ def _json_of(response: httpx.Response, text: str) -> Any:
         return read_json(text.removeprefix("\ufeff"))
     except JsonInvalid:
         return None
-
-
-# ---- what went wrong -------------------------------------------------------------------------------------------------
-
-
-def explained(error: Exception, url: str, trip: Trip) -> Exception:
-    """A failure of a request as our own: its category, and whether the request can have had an effect."""
-    known = _explained(error, url, trip)
-    if not trip.taken_by or isinstance(known, TooLarge):
-        return known
-    # Somebody has answered it and sent us on: whatever failed there, the effect may be here. Nobody may ask again.
-    return Transient(f"{trip.taken_by} answered with a redirect, and then: {known}")
-
-
-def _explained(error: Exception, url: str, trip: Trip) -> Exception:
-    import httpx
-
-    match error:
-        case ToolError():
-            return error
-        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
-            return InvalidCall(f'url: expected an address such as "https://example.org", got "{url}" ({error})')
-        case TypeError() | ValueError() if trip.answered:
-            return ToolError(f"{url} sent an answer that cannot be read: {error}")
-        case TypeError() | ValueError() if trip.sending:
-            return Transient(f"{url} broke off: {_said(error)}")
-        case UnicodeError():  # whose text shows a part of what it is about, which may be a secret
-            return InvalidCall(
-                f"the request to {url} cannot be sent: a header has a character that is not ASCII, or the address one "
-                "that no address can have; write it in ASCII"
-            )
-        case httpx.LocalProtocolError() | TypeError() | ValueError():
-            return InvalidCall(f"the request to {url} cannot be sent: {error}")
-        case httpx.TooManyRedirects():
-            return ToolError(f"{url} redirected more than {REDIRECTS_MAX} times; check the address")
-        case httpx.ConnectError() if "CERTIFICATE_VERIFY_FAILED" in str(error) or "SSL" in str(error):
-            return Misconfigured(f"{url} cannot be trusted: {error}; check the address and its certificate")
-        case httpx.ConnectError() if system_error(error) in _SHORT:
-            return ResourceShort(f"{url} could not be reached: {_said(error)}", without_effect=True)
-        case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.PoolTimeout():
-            return Transient(f"{url} could not be reached: {_said(error)}", without_effect=True)
-        case httpx.RequestError():
-            return Transient(f"{url} broke off: {_said(error)}")
-        case _:
-            return error
-
-
-def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__
-
-
-def raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
-    """What the other side's refusal means for us; nothing if it was none."""
-    status = response.status_code
-    if status < 400:
-        return
-    said = f"{url} answered {status} {response.reason_phrase}".rstrip()
-    text = masks.beginning(body[: 4 * SAID_CHARS_SHOWN].decode(errors="replace"), SAID_CHARS_SHOWN)
-    shown = " ".join(text.split())
-    detail = f": {shown}" if shown else ""
-    retry_after_s = retry_after(response.headers)
-    # Whoever says 503 may have begun: only of a question that has no effect is it as good as "come back later".
-    is_harmless = response.request.method in WITHOUT_EFFECT
-    if status == 429 or (status == 503 and is_harmless and retry_after_s is not None):
-        raise RateLimited(said, retry_after_s=retry_after_s, status=status)
-    if status in (401, 403, 407):
-        raise NotPermitted(f"{said}{detail}; check the credentials in headers", status=status)
-    if status in (408, 425):
-        raise Transient(said + detail, without_effect=True, status=status)
-    if status >= 500 and status not in (501, 505):
-        raise Transient(said + detail, retry_after_s=retry_after_s, status=status)
-    raise ToolError(said + detail, without_effect=True, status=status)
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds, or the time of day by which to come back."""
-    after_s = wait_s(headers.get("retry-after", ""), datetime.now(UTC))
-    return None if after_s is None else min(after_s, RETRY_AFTER_S_MAX)
 
 
 def _host_of(arguments: Mapping[str, Any]) -> str:

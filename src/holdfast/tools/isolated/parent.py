@@ -26,10 +26,10 @@ from holdfast.core.resources import DEFAULTS, Usage
 from holdfast.tools.call import Call, HeldBack, running_call
 from holdfast.tools.isolated import child_main
 from holdfast.tools.processes.captured_output import Output
+from holdfast.tools.processes.exit_text import TOOL, beyond_limit, last_lines, memory_hint, over_text, signal_name
 from holdfast.tools.processes.spawn import Exit, Process, ProcessLost, spawn
 from holdfast.tools.runtime.cancellation import NeverBegan, NeverCalled
 from holdfast.tools.runtime.output_capture import echo, let_go
-from holdfast.tools.shell.failure import TOOL, beyond_limit, last_lines, memory_hint, over_text, signal_name
 from holdfast.tools.tool import Tool
 
 KILL_GRACE_S = 0.5  # for an `async def` to tidy up, unless the engine says how long an interrupted one may take

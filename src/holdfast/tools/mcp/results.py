@@ -26,9 +26,9 @@ from typing import Any, NamedTuple, TypedDict, cast
 
 from holdfast.core.errors import InvalidCall, Misconfigured, NotPermitted, RateLimited, ToolError, Transient
 from holdfast.tools.hooks import OutputInvalid
-from holdfast.tools.http.body import is_number
 from holdfast.tools.mcp.schema import Checker
 from holdfast.tools.mcp.transport import NONSENSE, OURS, REFUSED, UNREACHED
+from holdfast.tools.net.body import is_number
 from holdfast.tools.secrets.redaction import masks
 
 ERROR_CHARS_MAX = 2000

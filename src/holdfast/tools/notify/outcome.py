@@ -28,7 +28,7 @@ import smtplib
 from typing import Any
 
 from holdfast.core.errors import Misconfigured, NotPermitted, RateLimited, ToolError, Transient
-from holdfast.tools.http.tool import retry_after
+from holdfast.tools.net.answers import retry_after
 from holdfast.tools.notify.response_capture import Answered, Ears
 from holdfast.tools.secrets.redaction import masks
 

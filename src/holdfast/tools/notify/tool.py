@@ -36,7 +36,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.policy import Breaker
 from holdfast.tools.call import Call
-from holdfast.tools.http.client import check_connection
+from holdfast.tools.net.client import check_connection
 from holdfast.tools.notify.filter import Filter
 from holdfast.tools.notify.outcome import failure_of
 from holdfast.tools.notify.response_capture import overhear

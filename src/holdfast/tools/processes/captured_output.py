@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from holdfast.core.errors import ToolError
 from holdfast.tools.call import Call
+from holdfast.tools.processes.exit_text import shown
 from holdfast.tools.processes.spawn import Process
 from holdfast.tools.secrets.redaction import masks
-from holdfast.tools.shell.failure import shown
 
 OUTPUT_BYTES_MAX = 1024 * 1024  # of each stream is kept; what comes after is read, counted and dropped
 PIECE_BYTES = 64 * 1024

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import Misconfigured, NotPermitted, ToolError, Transient
-from holdfast.tools.files.allowed_roots import AllowedRoots, identity
+from holdfast.tools.allowed_roots import AllowedRoots, identity
 
 FILE_BYTES_MAX = 1024 * 1024  # of one file; larger ones are not indexed
 FILES_MAX = 20_000

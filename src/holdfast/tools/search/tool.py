@@ -26,11 +26,12 @@ from holdfast.core.errors import (
     ToolError,
     Transient,
 )
+from holdfast.tools.allowed_roots import AllowedRoots
 from holdfast.tools.call import Call, HeldBack
-from holdfast.tools.files.allowed_roots import AllowedRoots
-from holdfast.tools.http.address_policy import Reach
-from holdfast.tools.http.client import HttpClient, Trip
-from holdfast.tools.http.tool import TooLarge, explained, raise_for_status, read_body
+from holdfast.tools.net.address_policy import Reach
+from holdfast.tools.net.answers import explained, raise_for_status
+from holdfast.tools.net.body import TooLarge, read_body
+from holdfast.tools.net.client import HttpClient, Trip
 from holdfast.tools.runtime.cancellation import NeverBegan, StillRunning
 from holdfast.tools.runtime.fair_queue import Pacer, parse_rate
 from holdfast.tools.runtime.thread_pool import pool

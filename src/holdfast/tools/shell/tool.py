@@ -24,8 +24,8 @@ from holdfast.tools.argument_errors import Mistake
 from holdfast.tools.call import Call
 from holdfast.tools.json_text import JsonInvalid, read_json
 from holdfast.tools.processes.captured_output import OUTPUT_BYTES_MAX, Encoding, Output
+from holdfast.tools.processes.exit_text import failure_of, last_lines, over_text, shown
 from holdfast.tools.processes.spawn import Exit, spawn
-from holdfast.tools.shell.failure import failure_of, last_lines, over_text, shown
 from holdfast.tools.tool import Tool, tool
 from holdfast.tools.toolset import Adapter, ToolsetFolders
 

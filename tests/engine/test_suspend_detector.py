@@ -18,8 +18,8 @@ from engine.kit import HURRY, Gate, Script, engine_at, events, names, plan, quie
 from holdfast.core import events as ev
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine.drive.claims import take
-from holdfast.engine.drive.suspend_detector import SuspendDetector
 from holdfast.engine.services import Services
+from holdfast.engine.suspend_detector import SuspendDetector
 from holdfast.journal.store import Claim, Entry, Write, Written
 
 

@@ -19,8 +19,8 @@ from weakref import WeakValueDictionary
 
 from holdfast.core.errors import Misconfigured, NotPermitted, Transient
 from holdfast.tools.call import Call
-from holdfast.tools.http.address_policy import Reach
-from holdfast.tools.http.dns import looked_up
+from holdfast.tools.net.address_policy import Reach
+from holdfast.tools.net.dns import looked_up
 from holdfast.tools.runtime.fair_queue import Rate, Turns
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.errors import SettingsInvalid
-from holdfast.tools.http.address_policy import Reach
+from holdfast.tools.net.address_policy import Reach
 
 HIDDEN = [
     ("127.0.0.1", "this machine"),

@@ -16,9 +16,9 @@ from engine.kit import until
 from holdfast.core.errors import ResourceShort, Transient
 from holdfast.tools.browser.proxy import BrowserProxy
 from holdfast.tools.call import Call, running_call
-from holdfast.tools.http import dns
-from holdfast.tools.http.address_policy import Reach
-from holdfast.tools.http.dns import looked_up
+from holdfast.tools.net import dns
+from holdfast.tools.net.address_policy import Reach
+from holdfast.tools.net.dns import looked_up
 from holdfast.tools.runtime.thread_pool import ThreadPool
 
 
