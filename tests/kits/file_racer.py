@@ -1,4 +1,4 @@
-"""Swaps a name with a link again and again, each time in one instant: `racer.py FOLDER NAME LINK TARGET`.
+"""Swaps a name with a link again and again, each time in one instant: `file_racer.py FOLDER NAME LINK TARGET`.
 
 Makes the link again when somebody removed it, or wrote a file in its place. Ends when its standard input
 does, and prints how often it swapped.

@@ -1,10 +1,10 @@
 """What an exception that no tool meant to raise says of the world outside: its category, and whether that is open.
 
-Clients wrap what happened to them in exceptions of their own, and few of those are a `TimeoutError` or an `OSError`.
-So an exception is judged by all that lies in it: its own type, what caused it, what was being handled when it was
-raised, the members of a group. Exceptions of well-known clients are judged by what they say (clients.py), types of
-others by the words in their names. A mistake in the code stays a mistake, and waits for a correction; but one that was
-made while a time-out was handled has not ended that doubt.
+Clients wrap what happened to them in exceptions of their own, and few of those are a `TimeoutError` or an `OSError`. So
+an exception is judged by all that lies in it: its own type, what caused it, what was being handled when it was raised,
+the members of a group. Exceptions of well-known clients are judged by what they say (client_errors.py), types of others
+by the words in their names. A mistake in the code stays a mistake, and waits for a correction; but one that was made
+while a time-out was handled has not ended that doubt.
 """
 
 from __future__ import annotations

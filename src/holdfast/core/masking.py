@@ -160,7 +160,7 @@ class Masks:
 def forms(value: str) -> set[str]:
     """A value and how it looks in JSON, HTML, hexadecimal and base64, also as a part of something longer.
 
-    In a URL it may look in too many ways for a list of them (percent.py); here is only the one without a `%`.
+    In a URL it may look in too many ways for a list of them (url_variants.py); here is only the one without a `%`.
     """
     raw = value.encode()
     once = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}

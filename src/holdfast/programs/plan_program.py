@@ -1,7 +1,7 @@
 """Plans as programs.
 
-The steps are walked in plan_walk.py. Here is what a plan as a whole does: its own steps and those that are added while
-it runs, then `on_failure`, then `finally`, then its output.
+The steps are walked in plan_runner.py. Here is what a plan as a whole does: its own steps and those that are added
+while it runs, then `on_failure`, then `finally`, then its output.
 """
 
 from __future__ import annotations

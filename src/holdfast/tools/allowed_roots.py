@@ -1,7 +1,7 @@
 """Where files may be: the allowed folders, and what inside them is Holdfast's own or the system's.
 
-Owns the rules; spot.py walks by them. Refuses `.holdfast` whatever it is called by, because opening and closing a lock
-file or the journal from this process would silently drop the locks it holds.
+Owns the rules; tools/files/safe_path.py walks by them. Refuses `.holdfast` whatever it is called by, because opening
+and closing a lock file or the journal from this process would silently drop the locks it holds.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class AllowedRoots:
             raise holds_settings(path)
 
     def may_hold_settings(self, path: str) -> bool:
-        """Whether it depends on its content that a file of this name may be changed; shared.py looks into it."""
+        """Whether a file of this name may be changed depends on its content, as pyproject_guard.py knows."""
         return os.path.basename(path).casefold() == SHARED_SETTINGS_FILE and not self._may_change_settings
 
     # ---- what is not to be touched

@@ -109,7 +109,7 @@ async def test_errors_are_told_as_those_of_tools_here(
         assert (failure.category, failure.error) == (category, error)
         assert message in failure.message
         assert len(failure.message) < 2000
-        assert ("apart_tools.py:" in failure.place) == (how == "bug")
+        assert ("isolated_tools.py:" in failure.place) == (how == "bug")
 
 
 async def test_a_once_tool_whose_process_died_is_in_doubt(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An engine process on PostgreSQL that dies or stands still in the middle of a step: `postgres_worker.py MODE URL`."""
+"""An engine process on PostgreSQL that dies or stands still in the middle of a step: `worker.py MODE URL`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a file can meet: other processes, full disks, forks. Damage is in test_sqlite_damage.py."""
+"""What only a file can meet: other processes, full disks, forks. Damage is in test_damage.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`holdfast completion`: scripts for bash, zsh and fish, and the hidden command they ask for every word.
 
 The script hands over the words as the shell has split them; the parser's own knowledge of commands and options says
-what may follow, and candidates.py what values there are. Whatever goes wrong, a shell that completes is told nothing.
+what may follow, and cli/common/completions.py what values there are. Whatever goes wrong, a shell that completes is
+told nothing.
 """
 
 from __future__ import annotations

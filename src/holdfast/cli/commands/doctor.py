@@ -1,6 +1,6 @@
 """`holdfast doctor`: looks at everything that can be wrong here and says what each finding means and what to do.
 
-The checks themselves are in checks.py (the folder, the store, the executions) and in here (modules and tools).
+The checks themselves are in doctor_checks.py (the folder, the store, the executions) and in here (modules and tools).
 """
 
 from __future__ import annotations

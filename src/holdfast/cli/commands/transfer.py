@@ -1,4 +1,4 @@
-"""Commands that carry executions around: checkpoint, export, import. `resume --from` is in running.py."""
+"""Commands that carry executions around: checkpoint, export, import. `resume --from` is in run.py."""
 
 from __future__ import annotations
 

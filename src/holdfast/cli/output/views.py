@@ -1,6 +1,6 @@
 """What a person or a program sees while an execution is driven or followed: JSON lines, plain lines, or a live picture.
 
-A view is shown everything a watcher sees, in order, and decides how to put it. The live picture is in live.py.
+A view is shown everything a watcher sees, in order, and decides how to put it. The live picture is in live_view.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plan may say, as data: the shape that `plan_read.py` makes of a YAML or JSON document.
+"""What a plan may say, as data: the shape that `parse.py` makes of a YAML or JSON document.
 
 A plan holds compiled templates and is never stored itself; the journal keeps the document it was read from. Nothing
 here runs anything: `schedule.py` says what is ready, the plan program runs it.

@@ -2,7 +2,7 @@
 
 Owns one `Guard` for each tool (or for each host or the like that a tool's breaker is kept apart by). A tool that has
 lines of its own, such as one for each host, says which one a call belongs in; the guard takes the turn for it. Waiting
-is not done here but in gates.py: whoever cannot go through is told which gate is in the way.
+is not done here but in engine/step/admission.py: whoever cannot go through is told which gate is in the way.
 """
 
 from __future__ import annotations

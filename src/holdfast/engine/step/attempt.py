@@ -1,6 +1,6 @@
 """The attempt: journal that it begins, let the tool run, journal how it ended.
 
-What follows a failure is failing.py's; what must not be guessed after a cut is said here: `once` is in doubt.
+What follows a failure is after_failure.py's; what must not be guessed after a cut is said here: `once` is in doubt.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.tools.tool import Tool
 async def attempt(work: StepContext, step: Step | None, arguments: bytes) -> None:
     """Go through the gates, then try once, with what the step has come to; what became of it is journaled."""
     run, call = work.driver, work.call
-    if run.must_wait():  # paused or let go of while a hook or a value was waited for: step.py asks to be admitted again
+    if run.must_wait():  # paused or let go of while a hook or a value was waited for: perform.py asks again
         return
     fallback = step.fallback if step is not None else 0
     tool = work.tool_of(step) if step is not None else call.tool

@@ -1,6 +1,6 @@
 """The moment a tool runs: its arguments checked, its time limited, its answer encoded. And its hooks, likewise limited.
 
-Nothing here is journaled; step.py decides what an outcome means.
+Nothing here is journaled; perform.py decides what an outcome means.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ async def invoke(
     """The tool's output as JSON bytes. Raises whatever the tool raises, and TimeoutError when its time is up.
 
     With a time limit of its own a tool runs in a task of its own; without, in that of its step, until it ignores its
-    cancellation (deaf.py). The general limit is only looked at now and then, which costs next to nothing.
+    cancellation (detach_stuck.py). The general limit is only looked at now and then, which costs next to nothing.
     """
     given = cast("dict[str, Any]", msgspec.json.decode(arguments))
     if call.secrets or call.door is not None:

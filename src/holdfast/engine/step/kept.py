@@ -6,8 +6,8 @@ It is judged when the program asks for the step, against the input that it has b
     another one, of a `once` tool           a person sees both inputs: `done` keeps the outcome, `again` repeats it
     another one, of anything else           it is discarded, and the step begins anew
 
-A doubt that was copied is settled in step.py; nothing is repeated there with another input unless its check or a person
-says that it did not happen.
+A doubt that was copied is settled in perform.py; nothing is repeated there with another input unless its check or a
+person says that it did not happen.
 """
 
 from __future__ import annotations

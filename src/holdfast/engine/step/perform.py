@@ -6,7 +6,8 @@ step has ended. A first run enters with no status, a replay with whatever the jo
     nothing yet → gates → attempt → completed | failed | retrying | in doubt | waiting for a correction
     lost in a crash → read and idempotent: another attempt; once: in doubt
 
-gates.py stands before an attempt, trying.py makes it, failing.py and remedies.py are the ways on from there.
+admission.py stands before an attempt, attempt.py makes it, after_failure.py and resolution.py are the ways on from
+there.
 """
 
 from __future__ import annotations

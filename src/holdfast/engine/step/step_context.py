@@ -1,6 +1,6 @@
 """One step being taken to its end: what was asked, by which program, and what its history says is next.
 
-Only readings; step.py tells the story, gates.py, trying.py, failing.py and remedies.py do what it says.
+Only readings; perform.py tells the story, admission.py, attempt.py, after_failure.py and resolution.py do what it says.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a step's history amounts to: tries and losses so far, and what the next attempt is made of.
 
-Pure readings of one step; step.py does what follows from them.
+Pure readings of one step; perform.py does what follows from them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Executions that are taken along: gathered into a bundle with all that belongs to them, or saved as a checkpoint.
 
-Nothing of the original changes. What becomes of a bundle elsewhere is told in carrying.py.
+Nothing of the original changes. What becomes of a bundle elsewhere is told in restore.py.
 """
 
 from __future__ import annotations

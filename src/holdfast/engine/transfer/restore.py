@@ -1,4 +1,4 @@
-"""Executions that come from elsewhere: restored from a file that gathering.py made.
+"""Executions that come from elsewhere: restored from a file that export.py made.
 
 A restored execution is the same one, under its own id and with its own history. What cannot be seen from here is
 whether the original goes on elsewhere; so nobody drives it before a person says so.

@@ -1,6 +1,6 @@
 """One execution ⇄ one portable JSON file, with its descendants and its large values.
 
-Owns the format and how it is written; bundle_read.py checks what comes from outside. Events stand in the file as the
+Owns the format and how it is written; read.py checks what comes from outside. Events stand in the file as the
 journal has them, byte for byte, as JSON objects: so that `jq` can look into them, and the chain of digests still fits.
 The price is that formatting the file counts as editing it.
 

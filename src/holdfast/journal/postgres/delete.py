@@ -1,7 +1,7 @@
 """Deletes whole executions from a PostgreSQL schema, one transaction's worth at a time.
 
-The rules are those of sqlite_delete.py. What is different: others write at the same time, so everything that goes is
-locked first, heads and then blobs. The space is the server's: its vacuum makes it free for what comes next.
+The rules are those of journal/sqlite/delete.py. What is different: others write at the same time, so everything that
+goes is locked first, heads and then blobs. The space is the server's: its vacuum makes it free for what comes next.
 """
 
 from __future__ import annotations

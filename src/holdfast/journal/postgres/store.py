@@ -1,8 +1,8 @@
 """The journal in a PostgreSQL database, shared by processes of any machine: one schema a store.
 
 Owns the transaction, its retries and what is read in one moment. Four connections: one writes, one reads, one listens
-for what others wrote, one renews leases. What a transaction writes is in postgres_commit.py, what rows mean in
-postgres_rows.py, who is alive in postgres_leases.py. Nothing is opened before the first call.
+for what others wrote, one renews leases. What a transaction writes is in commit.py, what rows mean in
+rows.py, who is alive in leases.py. Nothing is opened before the first call.
 """
 
 # sentences of others: Postgres, for the status of a transaction

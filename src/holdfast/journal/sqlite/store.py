@@ -1,8 +1,8 @@
 """The journal in one SQLite file: write-ahead log, full sync, one writer thread, one reader thread.
 
-Several processes may share the file. What a transaction writes is in sqlite_commit.py, what it deletes in
-sqlite_delete.py, what rows mean in sqlite_rows.py; sqlite_file.py is how one gets at the file at all, and
-sqlite_presence.py looks whether it is still there.
+Several processes may share the file. What a transaction writes is in commit.py, what it deletes in
+delete.py, what rows mean in rows.py; connection.py is how one gets at the file at all, and
+file_identity.py looks whether it is still there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The `files.*` tools, what their table in the settings may say, and those of them that only look.
 
-Owns which tool has which effect. changing.py has those that change something.
+Owns which tool has which effect. write_tools.py has those that change something.
 """
 
 from __future__ import annotations

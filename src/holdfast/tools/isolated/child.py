@@ -1,7 +1,7 @@
 """The tool's end of a call that runs in a process of its own: find the function, say so, call it when the arguments
 come, send back what became of it.
 
-Whatever the call says travels over one line to the engine (apart.py), which keeps, shows and masks it.
+Whatever the call says travels over one line to the engine (parent.py), which keeps, shows and masks it.
 """
 
 from __future__ import annotations

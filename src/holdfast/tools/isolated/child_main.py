@@ -1,4 +1,4 @@
-"""The first lines of a process that answers one call of a tool (apart.py): find the engine's modules, then begin.
+"""The first lines of a process that answers one call of a tool (parent.py): find the engine's modules, then begin.
 
 A program of its own, with the standard library only until it has been told where the others are.
 """

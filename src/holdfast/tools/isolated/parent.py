@@ -2,7 +2,7 @@
 
 Owns the engine's end: starting the process under the keeper, handing it the arguments over a line that nobody else
 sees once it is ready for them, doing what the call asks for meanwhile, and saying how it ended. The other end is
-apart_child.py. Hooks stay here.
+child.py. Hooks stay here.
 """
 
 from __future__ import annotations

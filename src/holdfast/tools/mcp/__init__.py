@@ -1,11 +1,11 @@
 """The tools of MCP servers: `NAME.tool` for every server that the settings name.
 
-family.py      the settings, and the servers they name
+toolset.py      the settings, and the servers they name
 tool.py        one tool of a server, as the registry knows it
-catalogue.py   what a server offers: read with care, kept on disk for whoever starts no server
+catalog.py   what a server offers: read with care, kept on disk for whoever starts no server
 schema.py      arguments and results against the server's own JSON Schemas
 server.py      one server: started when it is needed, started again when it died, asked
-wire.py        how it is reached: a process of ours with pipes, or HTTP; both bounded
+transport.py        how it is reached: a process of ours with pipes, or HTTP; both bounded
 results.py     answers as values, and failures by their category
 """
 

@@ -2,7 +2,8 @@
 
 Owns how a schema is made harmless before it is used, and mistakes in words. Refuses to follow a reference out of the
 schema and to check without a bound: what is left out here, the server itself still checks. A stranger's regular
-expressions can take for ever, so they get names that only our own way of matching knows (keywords.py, patterns.py).
+expressions can take for ever, so they get names that only our own way of matching knows (schema_keywords.py,
+re2_patterns.py).
 """
 
 from __future__ import annotations

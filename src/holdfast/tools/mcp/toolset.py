@@ -1,6 +1,6 @@
 """The settings of MCP servers, and their tools as the registry knows them.
 
-Which tools there are, only the server knows: it is asked when an engine opens and nothing is on disk (catalogue.py), or
+Which tools there are, only the server knows: it is asked when an engine opens and nothing is on disk (catalog.py), or
 when that is old. After that a server is started by the first call that needs it. One that cannot be started costs
 nobody but those who need its tools: they are missing, and the reason is told.
 """

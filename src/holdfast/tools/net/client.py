@@ -34,7 +34,7 @@ SILENCE_TIMEOUT_S = 60.0  # between two pieces of an answer; the step's own time
 REDIRECTS_MAX = 10
 CONNECTIONS_MAX = 200  # of all hosts together
 KEPT_S = 30.0  # an idle connection
-ENCODINGS = "gzip, deflate"  # those that can be undone piece by piece; see http_body.py
+ENCODINGS = "gzip, deflate"  # those that can be undone piece by piece; see tools/http/body.py
 HOSTS_KEPT = 1000  # whose limits are remembered; the oldest that nobody uses or waits for goes first
 
 

@@ -1,6 +1,6 @@
 """What became of a message that was handed to apprise: taken, certainly not sent, refused, or nobody knows.
 
-| what was heard (notify_ears.py) | category | effect |
+| what was heard (response_capture.py) | category | effect |
 |---|---|---|
 | the one connection that was tried was refused, or its host not found | transient | none |
 | HTTP 401, 403, 407 | permission | none |

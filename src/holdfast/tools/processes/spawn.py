@@ -1,6 +1,6 @@
 """Subprocesses for tools, from any event loop, none of which can outlive this process.
 
-Owns the engine's end of the keeper (keeper.py): starting it on first use and again if it died, talking to it, and
+Owns the engine's end of the keeper (supervisor.py): starting it on first use and again if it died, talking to it, and
 handing each answer to whoever waits for it. Refuses to read output for its callers: they bound what they read.
 """
 

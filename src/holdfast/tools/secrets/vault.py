@@ -1,7 +1,7 @@
 """Where the values of secrets come from: a variable, a file or a command, asked at the last moment before a call.
 
-Whatever is fetched here is masked from then on (masks.py), wherever Holdfast writes or shows something; variables and
-files already when an engine is made. Refuses to keep a value anywhere else; a command's is asked for again after a
+Whatever is fetched here is masked from then on (redaction.py), wherever Holdfast writes or shows something; variables
+and files already when an engine is made. Refuses to keep a value anywhere else; a command's is asked for again after a
 minute, the others for every attempt.
 """
 
