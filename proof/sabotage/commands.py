@@ -16,7 +16,7 @@ from holdfast.engine.transfer import auto_checkpoint
 from holdfast.engine.transfer import export as transfer_export
 from holdfast.journal import log
 from holdfast.journal.codec import Snapshot, make_snapshot
-from holdfast.programs.plan_runner import RunningLevel
+from holdfast.programs.plan_level import RunningLevel
 from proof.sabotage.saboteur import Broken, broken, together
 
 

@@ -25,8 +25,10 @@ from holdfast.engine.step import invoke as attempt
 from holdfast.engine.step.call_host import CallHost
 from holdfast.programs.answer_order import AnswerOrder
 from holdfast.programs.context import Context
+from holdfast.programs.plan_items import PlanItems
+from holdfast.programs.plan_level import RunningLevel
 from holdfast.programs.plan_program import PlanProgram
-from holdfast.programs.plan_runner import RunningLevel, Walker, _Items
+from holdfast.programs.plan_runner import Walker
 from holdfast.tools.call import DidNotHappen, Unknown
 from holdfast.tools.tool import Tool
 from proof.sabotage.saboteur import Broken, broken, together
@@ -238,12 +240,12 @@ def forget_the_last_steps() -> Broken:
 
 
 def forget_an_item() -> Broken:
-    run = _Items.run
+    run = PlanItems.run
 
     async def forgetful(self: Any, names: Any, items: Any, parallel: int) -> Any:
         return await run(self, names[:-1], items[:-1], parallel)
 
-    return patch.object(_Items, "run", forgetful)
+    return patch.object(PlanItems, "run", forgetful)
 
 
 class _Backwards:

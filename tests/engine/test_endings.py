@@ -345,7 +345,7 @@ async def test_an_execution_that_sleeps_leaves_nothing_in_memory() -> None:
     import gc
 
     from holdfast.engine.drive.driver import Driver
-    from holdfast.programs.plan_runner import RunningLevel
+    from holdfast.programs.plan_level import RunningLevel
 
     def count() -> int:
         gc.collect()

@@ -19,7 +19,9 @@ from holdfast.core.failure import Failure
 from holdfast.core.plan.model import Plan, PlanStep
 from holdfast.core.skips import TOO_LATE
 from holdfast.engine.program import Steps
-from holdfast.programs.plan_runner import MakeChild, RunningLevel, Values, Walker, failure_seen, planned
+from holdfast.programs.plan_level import RunningLevel
+from holdfast.programs.plan_runner import MakeChild, Walker
+from holdfast.programs.plan_values import Values, failure_seen, planned
 from holdfast.tools.json_values import encode
 from holdfast.tools.registry import Registry
 
