@@ -15,19 +15,8 @@ from holdfast.engine.transfer import restore as transfer_restore
 from proof.sabotage.saboteur import Broken, broken, together
 
 
-def forget_the_order_of_copies() -> Broken:
-    """From a step on, only what began in the execution itself is looked at."""
-
-    class Forgetful(copies._Source):
-        def __init__(self, events: Any, execution_id: str) -> None:
-            super().__init__(events, execution_id)
-            self.own = dict(self.first)
-
-    return patch.object(copies, "_Source", Forgetful)
-
-
 def keep_endings() -> Broken:
-    return patch.object(copies, "endings_of", lambda _: frozenset())
+    return together(*(patch.object(room, "endings_of", lambda _: frozenset()) for room in (copies, forks)))
 
 
 def keep_whatever_the_input() -> Broken:
@@ -64,9 +53,11 @@ def name_the_one_before() -> Broken:
 
 FORK_SABOTEURS = (
     broken("name the execution before as the origin", name_the_one_before, "every_fork_names_its_origin", 60),
-    broken("forget the order of copies", forget_the_order_of_copies, "what_completed_is_not_forgotten", 300),
-    broken("keep endings", keep_endings, "every_end_runs_its_steps", 100),
-    broken("keep whatever the input", keep_whatever_the_input, "what_is_kept_has_the_input_it_is_asked_for_with", 100),
+    broken(
+        "leave completed steps behind", lambda: leave_behind(ev.StepCompleted), "what_completed_is_not_forgotten", 100
+    ),
+    broken("keep endings", keep_endings, "every_end_runs_its_steps", 600),
+    broken("keep whatever the input", keep_whatever_the_input, "what_is_kept_has_the_input_it_is_asked_for_with", 600),
     broken("forget keys", forget_keys, "a_key_stays_until_its_step_completes", 100),
     broken(
         "leave added steps behind", lambda: leave_behind(ev.PlanExtended), "what_was_added_to_a_plan_is_not_lost", 60

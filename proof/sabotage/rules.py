@@ -151,7 +151,7 @@ def ask_about_something_else() -> Broken:
     try_it = step_attempt.attempt
 
     async def attempt(work: Any, found: Any, arguments: bytes) -> None:
-        asked = work.run.state.requests.get(found.request_id) if found is not None else None
+        asked = work.driver.state.requests.get(found.request_id) if found is not None else None
         is_agreed = asked is not None and asked.remedy == "granted" and not asked.data
         await try_it(work, found, work.asked if is_agreed else arguments)
 
@@ -194,19 +194,6 @@ def ignore_pause_limits() -> Broken:
 
 def stop_at_a_pause_limit_at_once() -> Broken:
     return patch.object(commands, "_has_finally", lambda _: False)
-
-
-def go_on_after_a_pause_limit() -> Broken:
-    """The plan is resumed, though its limit was to stop it."""
-    return patch.object(PlanProgram, "run", _run_whatever(PlanProgram.run))
-
-
-def _run_whatever(run: Any) -> Any:
-    async def whatever(self: PlanProgram, steps: Any) -> bytes:
-        steps.state.stopping = False
-        return await run(self, steps)
-
-    return whatever
 
 
 # ---- plans and families ----------------------------------------------------------------------------------------
@@ -332,12 +319,6 @@ RULE_SABOTEURS = (
         stop_at_a_pause_limit_at_once,
         "a_pause_limit_stops_a_plan_after_its_last_steps",
         150,
-    ),
-    broken(
-        "go on after a pause limit",
-        go_on_after_a_pause_limit,
-        "a_pause_limit_stops_a_plan_after_its_last_steps",
-        500,
     ),
     broken("ignore what a step needs", ignore_needs, "a_step_begins_after_what_it_needs"),
     broken("pass over critical failures", pass_over_failures, "a_critical_failure_fails_what_it_is_part_of"),

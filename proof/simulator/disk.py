@@ -22,8 +22,8 @@ from holdfast.journal.codec import Row
 from holdfast.journal.keyed import ROWS_PAGE, KeyedRow
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Head, Hold, Query, Stored, Write, Written
+from holdfast.testing.simulated_processes import Process
 from proof.simulator.history import Committed, Deleted, Fault, Held, History, Reopened
-from proof.simulator.processes import Process
 
 T = TypeVar("T")
 

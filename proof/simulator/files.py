@@ -17,8 +17,8 @@ from typing import Any
 from holdfast.core.errors import StoreUnavailable
 from holdfast.journal import checkpoint_files
 from holdfast.journal.bundle.read import read
+from holdfast.testing.simulated_processes import SimulatedLoop
 from proof.simulator.history import History, SavedFile
-from proof.simulator.processes import SimulatedLoop
 
 FOLDER = Path("simulated")  # the same everywhere, for its name is journaled
 NO_ROOM = 0.1

@@ -11,12 +11,12 @@ import msgspec
 from holdfast.engine.services import Limits, Pace
 from holdfast.journal.memory import MemoryStore
 from holdfast.testing.engine_from_parts import AssembledEngine
+from holdfast.testing.simulated_processes import Process
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.tools.registry import Registry
 from proof.simulator.disk import FAIR, DiskWeather, SimulatedLiveness, SimulatedStore
 from proof.simulator.files import FOLDER, Files, FilesLoop
 from proof.simulator.history import Fault, History, Saw
-from proof.simulator.processes import Process
 from proof.simulator.programs import player
 from proof.simulator.scenario import Scenario
 from proof.simulator.world import Toolbox, World

@@ -18,10 +18,10 @@ import msgspec
 from holdfast.core.budget import in_usd
 from holdfast.core.errors import InvalidCall
 from holdfast.core.policy import Effect
+from holdfast.testing.simulated_processes import Process
 from holdfast.tools.call import Call, DidNotHappen, Happened, Unknown, Verdict
 from holdfast.tools.tool import Tool, tool
 from proof.simulator.history import Called, History, Phase, Tells
-from proof.simulator.processes import Process
 from proof.simulator.visits import AFTER_EFFECT, STRANGE, WITHOUT_EFFECT, Fate, visit
 
 # What each tool does in the world. The engine is told the same, and the checks do not ask the engine.

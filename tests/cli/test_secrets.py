@@ -270,7 +270,7 @@ def test_value_written_where_its_place_belongs_is_not_repeated(leaky: Workshop, 
 
 
 def test_header_that_cannot_be_sent_shows_nothing_of_the_secret(leaky: Workshop) -> None:
-    step = {"id": "get", "tool": "http.get", "with": {"url": "http://127.0.0.1:9/"}}
+    step = {"id": "get", "tool": "http.get", "with": {"url": "${{ ['http://127.0.0.1:9/'][0] }}"}}
     step["with"]["headers"] = {"Authorization": "${{ secrets.TOKEN }}"}  # type: ignore[index]
     leaky.write("get.json", json.dumps({"name": "get", "steps": [step]}))
     ran = clean(leaky.run("run", "get.json", code=None, MY_TOKEN="häßlich-4711"))

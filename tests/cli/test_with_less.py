@@ -16,10 +16,10 @@ import threading
 import time
 
 import holdfast
-from holdfast.tools.files import family
+from holdfast.tools.files import toolset
 
 refused, lock, inside = set(), threading.Lock(), []
-real = family.read_bytes
+real = toolset.read_bytes
 
 
 def read_bytes(spot, limit):
@@ -38,7 +38,7 @@ def read_bytes(spot, limit):
     return real(spot, limit)
 
 
-family.read_bytes = read_bytes
+toolset.read_bytes = read_bytes
 """
 
 

@@ -71,11 +71,11 @@ async def test_doubt_and_budget_and_question_are_told_by_their_names(tmp_path: P
         await until(lambda: len(hook.got) == 3)
         told = {letter["title"]: letter["message"] for letter in hook.got}
         assert set(told) == {"doubtful is in doubt", "poor has run out of budget", "curious asks a question"}
-        assert f"holdfast resolve {runs[0].id} pay --done" in told["doubtful is in doubt"]
+        assert f" resolve {runs[0].id} pay --done" in told["doubtful is in doubt"]
         assert "it may or may not have happened" in told["doubtful is in doubt"]
         assert "what hangs on it: then" in told["doubtful is in doubt"]
-        assert f"holdfast budget {runs[1].id} --add USD" in told["poor has run out of budget"]
-        assert f"holdfast answer {runs[2].id} colour" in told["curious asks a question"]
+        assert f" budget {runs[1].id} --add USD" in told["poor has run out of budget"]
+        assert f" answer {runs[2].id} colour" in told["curious asks a question"]
 
 
 async def test_request_beside_running_steps_is_told_at_once(tmp_path: Path, hook: Hook) -> None:
@@ -233,7 +233,7 @@ async def test_what_is_too_much_to_be_remembered_is_told_as_a_number(
         hook.patience.set()
         await until(lambda: len(hook.got) == 3)
     assert hook.titles == ["one is done", "two is done", "2 more have something to tell"]
-    assert "holdfast inbox" in hook.got[-1]["message"]
+    assert " inbox\n" in hook.got[-1]["message"]
 
 
 async def test_what_was_put_off_when_an_engine_closes_is_told_by_the_next(

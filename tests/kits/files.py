@@ -64,9 +64,9 @@ class Desk:
 
 _DIES = """
 import json, os, pathlib, sys
-from holdfast.tools.files import disk
-from files.kit import Desk
-disk._check_unchanged = disk.move = lambda *_: os._exit(9)
+from holdfast.tools.files import atomic_ops
+from kits.files import Desk
+atomic_ops._check_unchanged = atomic_ops.move = lambda *_: os._exit(9)
 folder, name, arguments = sys.argv[1:]
 desk = Desk(pathlib.Path(folder))
 getattr(desk.family.changer, name)(**json.loads(arguments), call=desk.call())

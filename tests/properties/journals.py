@@ -52,7 +52,7 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
     "labels": st.dictionaries(texts, texts, max_size=3),
     "tools": st.dictionaries(texts, texts, max_size=3),
     "forced": st.lists(texts, max_size=2).map(tuple),
-    **dict.fromkeys(("inputs", "output", "arguments", "data", "steps"), raws),
+    **dict.fromkeys(("inputs", "output", "arguments", "data", "steps", "trace", "notes"), raws),
 }
 
 

@@ -32,7 +32,7 @@ _STEPS = st.sampled_from(
 )
 _NAMED: dict[str, st.SearchStrategy[Any]] = {
     "step": _STEPS,
-    "remedy": st.sampled_from(["done", "again", "skip", "fallback", "fail", "granted", "", "éé"]),
+    "remedy": st.sampled_from(["done", "again", "verify", "skip", "fallback", "fail", "granted", "", "éé"]),
     "child_id": st.sampled_from(["c1", "c2", ""]),
     "status": st.sampled_from(["completed", "failed", "stopped", "flown", ""]),
     "until": st.none() | st.integers(-(2**63), 2**63 - 1),
@@ -43,6 +43,8 @@ _NAMED: dict[str, st.SearchStrategy[Any]] = {
     "data": json_values,
     "arguments": json_values,
     "forced": st.lists(st.text(max_size=3), max_size=2),
+    "accepted": st.lists(st.just({"code": "folder", "was": "/a", "now": "/b"}), max_size=2),
+    "pause_limit": st.booleans(),
     "failure": st.none() | st.just({"category": "tool", "message": "no"}),
     "limit_micros": st.none() | st.integers(-(2**40), 2**40),
     "add_micros": st.integers(-(2**40), 2**40),

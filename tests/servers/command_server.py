@@ -142,6 +142,8 @@ def _stream(number: int, like: Any) -> Any:
 def _run() -> int:
     """The exit code, and what an interpreter says about an exception that nothing caught."""
     try:
+        if sys.argv[0]:  # as the installed script does
+            sys.exit(importlib.import_module(f"{MODULE}.main").main())
         runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
     except SystemExit as left:
         if left.code is None or isinstance(left.code, int):

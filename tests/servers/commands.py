@@ -198,7 +198,7 @@ def script_at(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     server, script = _server(), folder / "holdfast"
     real = Path(sys.executable).with_name("holdfast")
-    command = [str(real)] if server is None else [sys.executable, "-IS", str(SCRIPT), server.address, str(real)]
+    command = [str(real)] if server is None else [sys.executable, "-IS", str(SCRIPT), server.address, str(script)]
     script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     script.chmod(0o755)
     return folder

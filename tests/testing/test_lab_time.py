@@ -115,8 +115,8 @@ def test_code_in_other_threads_is_waited_for(lab: Lab) -> None:
     [
         ("shell.run", {"command": "true"}, "another process"),
         ("shell.run", {"command": "cat", "stdin": "x"}, "another process"),
-        ("http.get", {"url": "http://127.0.0.1:9/"}, "the network"),
-        ("http.get", {"url": "http://localhost:9/"}, "the network"),
+        ("http.get", {"url": "${{ ['http://127.0.0.1:9/'][0] }}"}, "the network"),
+        ("http.get", {"url": "${{ ['http://localhost:9/'][0] }}"}, "the network"),
     ],
 )
 def test_what_takes_real_time_is_refused(lab: Lab, tool: str, arguments: dict[str, Any], what: str) -> None:

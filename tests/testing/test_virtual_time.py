@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from proof.simulator.processes import Process, SimulatedLoop
 
+from holdfast.testing.simulated_processes import Process, SimulatedLoop
 from holdfast.testing.virtual_time import START_US, NothingWillHappen, VirtualClock, VirtualLoop, run_virtually
 from holdfast.tools.runtime.thread_pool import pool
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.testing.lab.errors import LabError, NotCrashSafe
     from holdfast.testing.lab.lab import Lab
     from holdfast.testing.lab.outcome import Outcome
-    from holdfast.testing.replay.recording import Replayed, record, replay
+    from holdfast.testing.recordings.recording import Replayed, record, replay
     from holdfast.testing.store_contract.contract import StoreContract
 
 _HOME_OF = {
@@ -20,10 +20,10 @@ _HOME_OF = {
     "LabError": "lab.errors",
     "NotCrashSafe": "lab.errors",
     "Outcome": "lab.outcome",
-    "Replayed": "replay.recording",
+    "Replayed": "recordings.recording",
     "StoreContract": "store_contract.contract",
-    "record": "replay.recording",
-    "replay": "replay.recording",
+    "record": "recordings.recording",
+    "replay": "recordings.recording",
 }
 
 __all__ = ["Lab", "LabError", "NotCrashSafe", "Outcome", "Replayed", "StoreContract", "record", "replay"]

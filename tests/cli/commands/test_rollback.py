@@ -21,7 +21,7 @@ steps:
 STOPPING = """
 import os, time
 import holdfast
-from holdfast.tools.files import disk
+from holdfast.tools.files import atomic_ops as disk
 
 def _stop(*arguments):
     open("reached", "w").close()
@@ -188,7 +188,7 @@ def test_a_rollback_that_was_killed_is_repeated(changed: Workshop) -> None:
     stopping.write_text(
         "import sys, time\n"
         "def stop(*_):\n    open('reached', 'w').close()\n    time.sleep(600)\n"
-        "from holdfast.tools.files.undo_store import Before\nBefore.settle = stop\n"
+        "from holdfast.tools.files.undo_store import UndoStore\nUndoStore.settle = stop\n"
     )
     process = changed.start("rollback", "@last", PYTHONPATH=_path_with(changed.folder))
     wait_until(Path(changed.folder / "reached").exists, "the middle of the rollback")

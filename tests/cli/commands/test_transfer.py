@@ -212,7 +212,7 @@ def test_export_writes_where_it_is_told(shop: Workshop, there: Workshop) -> None
     importing = start_command(["import", "-", "--json"], cwd=there.folder, env=environment(), **pipes)
     assert json.loads(importing.communicate(piped)[0]) == {
         "id": identity, "outcome": "imported", "status": "completed", "executions": 1, "differences": [], "added": 0,
-        "held": False,
+        "lost": 0, "held": False,
     }  # fmt: skip
     again = there.run("import", str(file))
     assert again.out == f"execution {identity} is here already, as it is in the file; nothing was changed\n"

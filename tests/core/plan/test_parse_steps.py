@@ -200,7 +200,7 @@ def test_needs_make_a_graph():
         ({"id": "a", "start": "${{ inputs }}"}, "steps[0].start: expected a plan file or the name of a function; an "
          "expression cannot choose one"),
         ({"id": "a", "steps": 3}, "steps[0].steps: expected a list of steps, got the number 3"),
-        (tool(when="inputs.n >"), "steps[0].when: ${{ inputs.n > }}: syntax error: "),
+        (tool(when="inputs.n >"), "steps[0].when: ${{ inputs.n > }}: its end is missing"),
         (tool(when="${{ item }}"), 'steps[0].when: ${{ item }}: no variable called "item" here; there are: inputs'),
     ],
 )  # fmt: skip

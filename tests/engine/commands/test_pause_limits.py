@@ -113,9 +113,10 @@ async def test_children_run_their_own_finally_before_they_are_stopped(tmp_path: 
     async with engine_at(tmp_path, gate.tool, last.tool, say) as engine:
         run = await engine.start(work)
         await gate.wait_entered()
-        await run.pause()
-        gate.open.set()
         child_id = (await run.state()).children["c"].id
+        await run.pause()
+        await seen(engine.get(child_id), "task:paused")
+        gate.open.set()
         with pytest.raises(holdfast.ExecutionStopped):
             await result(engine.get(child_id))
         last.open.set()

@@ -149,9 +149,10 @@ async def test_what_an_expression_makes_of_a_question_is_checked_when_it_is_due(
     async with engine_at("memory:", echo) as engine:
         given = plan(step("a", "echo", **{"with": {"value": "colour"}}), ask(type="${{ steps.a.output }}"))
         run = await engine.start(given)
-        with pytest.raises(holdfast.ExecutionFailed) as failed:
-            await run.result()
-        assert 'human.ask: type: expected one of "string"' in str(failed.value)
+        assert await settled(run) == "waiting"
+        [asked] = (await run.state()).open_requests()
+        assert asked.request.kind == "correction"
+        assert 'human.ask: type: expected one of "string"' in asked.request.message
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ async def test_retry_runs_only_what_did_not_complete(tmp_path: Path) -> None:
         assert await result(again) == "better"
         assert (await run.status(), await again.status()) == ("failed", "completed")
         shown: Any = await again.show()
-        assert shown["forked_from"] == {"id": run.id, "at": ""}
+        assert shown["forked_from"] == {"id": run.id, "at": "", "origin": run.id}
         assert (shown["title"], shown["labels"], shown["owner"]) == ("T", {"x": "y"}, "ada")
         assert (await step_of(again, "a")).status == "completed"
     assert (len(good.calls), len(bad.calls)) == (1, 2)

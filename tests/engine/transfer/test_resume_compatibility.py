@@ -90,16 +90,16 @@ async def test_missing_tool_is_explained(tmp_path: Path) -> None:
             await engine.get(run_id).resume()
 
 
-async def test_missing_tool_taken_by_force_fails_its_step_only_when_it_is_due(tmp_path: Path) -> None:
+async def test_missing_tool_taken_by_force_waits_for_a_correction_when_it_is_due(tmp_path: Path) -> None:
     run_id = await paused_run(tmp_path)
     async with engine_at(tmp_path, echo) as engine:
         run = engine.get(run_id)
         await run.resume(force=True)
         await settled(run)
         await run.approve()
-        with pytest.raises(holdfast.ExecutionFailed, match='no tool called "script"'):
-            await result(run)
-        assert (await run.state()).steps["a"].status == "failed"
+        await seen(run, "request:opened", lambda event: event.request.kind == "correction")
+        [asked] = (await run.state()).open_requests()
+        assert 'no tool called "script"' in asked.request.message
 
 
 async def test_other_folder_is_explained(tmp_path: Path) -> None:

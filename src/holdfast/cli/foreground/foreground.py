@@ -142,7 +142,7 @@ class Foreground:
             if head.quarantined:
                 raise StoreCorrupted(f"execution {head.id} is set aside: {head.quarantined}; run `holdfast doctor`")
             if held := why_held(head):
-                self._view.note(f"it is held: {held}; go on with: {holdfast()} resume {head.id}")
+                self._view.note(f"it is held: {held}")
                 return EXIT_CODES["waiting"]
             if self._turnstile is not None and self._turnstile.is_wanted:
                 await self._ask_about_step(self._turnstile)

@@ -13,11 +13,10 @@ from concurrent.futures import CancelledError, Future
 from types import coroutine
 from typing import Any, NoReturn
 
-from proof.simulator.processes import Process, SimulatedLoop
-
 from holdfast.core.errors import Misconfigured
 from holdfast.engine.services import Deadlines
 from holdfast.testing.lab.errors import LabError
+from holdfast.testing.simulated_processes import Process, SimulatedLoop
 from holdfast.tools.call import Call, running_call
 from holdfast.tools.runtime.thread_pool import pool
 

@@ -15,7 +15,7 @@ from holdfast.journal.memory import MemoryStore
 from holdfast.journal.store import Query
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.fakes import ToolCall
-from holdfast.testing.replay.recording import record_stored
+from holdfast.testing.recordings.recording import record_stored
 
 QUERY_MAX = 10_000
 

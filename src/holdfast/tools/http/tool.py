@@ -17,11 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.core.error_text import quoted
-from holdfast.core.errors import (
-    InputInvalid,
-    InvalidCall,
-    SettingsInvalid,
-)
+from holdfast.core.errors import InputInvalid, InvalidCall, SettingsInvalid
 from holdfast.core.policy import VALUE_BYTES_MAX, Breaker
 from holdfast.tools.call import Call, HeldBack
 from holdfast.tools.halved import halved

@@ -19,7 +19,7 @@ from holdfast.core.execution import parent_of
 from holdfast.core.policy import Approval
 from holdfast.engine.program import StepCall
 from holdfast.engine.step.perform import input_digest
-from holdfast.testing.replay.recording import Difference, NewStep
+from holdfast.testing.recordings.recording import Difference, NewStep
 from holdfast.tools.json_values import encode
 
 TIMEOUT_SLACK_US = 1_000_000  # a wait is journaled a moment after its limit was worked out

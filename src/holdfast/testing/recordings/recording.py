@@ -224,7 +224,7 @@ def replay(
     known; their names may stand in `tools` all the same.
     """
     from holdfast.testing.lab.world import path_of
-    from holdfast.testing.replay.replay import Rehearsal
+    from holdfast.testing.recordings.replay import Rehearsal
     from holdfast.testing.virtual_time import VirtualLoop, run_virtually
 
     try:

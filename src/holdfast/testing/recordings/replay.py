@@ -26,10 +26,10 @@ from holdfast.testing.engine_from_parts import AssembledEngine
 from holdfast.testing.lab.errors import LabError
 from holdfast.testing.lab.fakes import Fake, FakeOptions
 from holdfast.testing.lab.steps import AnyTool
-from holdfast.testing.replay.plan_diff import ParsedPlan, changed_steps, removed_steps
-from holdfast.testing.replay.recorded_steps import Notes
-from holdfast.testing.replay.recording import Recording, Replayed
-from holdfast.testing.replay.replay_steps import RehearsedKind
+from holdfast.testing.recordings.plan_diff import ParsedPlan, changed_steps, removed_steps
+from holdfast.testing.recordings.recorded_steps import Notes
+from holdfast.testing.recordings.recording import Recording, Replayed
+from holdfast.testing.recordings.replay_steps import RehearsedKind
 from holdfast.testing.virtual_time import VirtualClock, VirtualLoop
 from holdfast.tools.builtin import builtin_tools
 from holdfast.tools.registry import Registry

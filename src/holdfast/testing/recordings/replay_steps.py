@@ -16,7 +16,7 @@ from holdfast.core.execution import Step
 from holdfast.core.lifecycle import STEP_ENDS
 from holdfast.engine.program import SERIOUS, FailureImpact, FallbackTool, Outcome, Program, ProgramKind, StepCall, Steps
 from holdfast.testing.lab.steps import AnyTool, StandIn
-from holdfast.testing.replay.recorded_steps import Notes
+from holdfast.testing.recordings.recorded_steps import Notes
 from holdfast.tools.call import Call
 
 
