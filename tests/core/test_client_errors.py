@@ -241,7 +241,7 @@ def test_properties_that_raise_say_nothing() -> None:
             raise RuntimeError("not yet")
 
         @response.setter
-        def response(self, value: Any) -> None: ...
+        def response(self, value: Any) -> None: ...  # pyright: ignore[reportIncompatibleVariableOverride]
 
     assert told_by(HTTPError("no")) is None
 

@@ -9,13 +9,13 @@ import pytest
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.postgres.store import PostgresStore
 from holdfast.journal.sqlite.store import SqliteStore
-from holdfast.journal.store import Store
+from holdfast.journal.store import DeletableStore
 from holdfast.testing.store_contract.contract import StoreContract
 from servers.postgres import PostgresServer
 
 
 class TestMemoryStore(StoreContract):
-    async def make_store(self) -> Store:
+    async def make_store(self) -> DeletableStore:
         return MemoryStore()
 
 
@@ -27,16 +27,16 @@ class TestSqliteStore(StoreContract):
         self.folder = tmp_path
         self.stores = 0
 
-    async def make_store(self) -> Store:
+    async def make_store(self) -> DeletableStore:
         self.stores += 1
         self.path = self.folder / f"{self.stores}.db"
         return SqliteStore(self.path)
 
-    async def reopen(self, store: Store) -> Store:
+    async def reopen(self, store: DeletableStore) -> DeletableStore:
         await store.close()
         return SqliteStore(self.path)
 
-    async def beside(self, store: Store) -> Store:
+    async def beside(self, store: DeletableStore) -> DeletableStore:
         return SqliteStore(self.path)
 
 
@@ -47,15 +47,15 @@ class TestPostgresStore(StoreContract):
     def on_a_server(self, postgres_server: PostgresServer) -> None:
         self.server = postgres_server
 
-    async def make_store(self) -> Store:
+    async def make_store(self) -> DeletableStore:
         self.url = self.server.schema_url()
         return PostgresStore(self.url)
 
-    async def reopen(self, store: Store) -> Store:
+    async def reopen(self, store: DeletableStore) -> DeletableStore:
         await store.close()
         return PostgresStore(self.url)
 
-    async def beside(self, store: Store) -> Store:
+    async def beside(self, store: DeletableStore) -> DeletableStore:
         return PostgresStore(self.url)
 
 

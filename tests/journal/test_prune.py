@@ -13,7 +13,7 @@ from holdfast.journal.deletion import PAGE_HEADS, prune, remove_files
 from holdfast.journal.memory import MemoryStore
 from holdfast.journal.sqlite import delete as sqlite_delete
 from holdfast.journal.sqlite.store import SqliteStore
-from holdfast.journal.store import CacheItem, Hold, Query, Store, Write
+from holdfast.journal.store import CacheItem, DeletableStore, Hold, Query, Write
 from holdfast.testing.store_contract.samples import Sample, sample_answer, sample_id
 from journal.older import as_older
 from journal.support import sql
@@ -22,7 +22,9 @@ FOR_EVER = Query(ended_before=10**18)
 TABLES = ("executions", "events", "snapshots", "blobs", "blob_uses", "inbox")
 
 
-async def pruned(store: Store, query: Query = FOR_EVER, data_folder: Path | None = None, **options: bool) -> list[str]:
+async def pruned(
+    store: DeletableStore, query: Query = FOR_EVER, data_folder: Path | None = None, **options: bool
+) -> list[str]:
     return [gone async for some in prune(store, query, data_folder, **options) for gone in some.gone]
 
 

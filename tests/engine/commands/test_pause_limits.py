@@ -134,7 +134,8 @@ async def test_pause_limit_can_be_said_by_a_function_and_by_start() -> None:
 
     async with engine_at("memory:", gate.tool, functions=[patient]) as engine:
         limits: list[tuple[Any, ...]] = []
-        for options in ({}, {"pause_timeout": "1d"}, {"pause_timeout": 5, "on_pause_timeout": "stop"}):
+        given: list[dict[str, Any]] = [{}, {"pause_timeout": "1d"}, {"pause_timeout": 5, "on_pause_timeout": "stop"}]
+        for options in given:
             run = await engine.start(patient, **options)
             facts = (await run.state()).facts()
             limits.append((facts.pause_timeout_s, facts.on_pause_timeout))

@@ -13,6 +13,7 @@ import requests
 
 import holdfast
 from engine.kit import FAST, engine_at, plan, result, settled, step, step_of
+from holdfast.core import events as ev
 from servers.statuses import answering
 
 
@@ -54,9 +55,9 @@ async def test_rate_limit_waits_as_long_as_the_server_says() -> None:
         async with engine_at("memory:", asking(server.url, "read")) as engine:
             run = await engine.start(plan(step("ask", "ask")))
             async for seen in run.watch():
-                if seen.type == "step:retrying":
-                    assert round((seen.event.due_at - seen.event.at) / 1e6) == 3600
-                    assert seen.event.failure.category == "rate_limit"
+                if isinstance(retrying := seen.event, ev.StepRetrying):
+                    assert round((retrying.due_at - retrying.at) / 1e6) == 3600
+                    assert retrying.failure.category == "rate_limit"
                     break
             await run.stop()
 

@@ -52,7 +52,7 @@ class Api(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
-    def log_message(self, *_: object) -> None: ...
+    def log_message(self, format: str, *args: object) -> None: ...
 
 
 _RESULTS: dict[str, Any] = {

@@ -34,9 +34,11 @@ from holdfast.core.errors import (
 )
 from holdfast.core.failure import describe
 from holdfast.tools.call import Call, HeldBack, Silent
-from holdfast.tools.http.tool import Config, Http, TooLarge, explained
+from holdfast.tools.http.tool import Config, Http
 from holdfast.tools.net import client as http_client
 from holdfast.tools.net.address_policy import Reach
+from holdfast.tools.net.answers import explained
+from holdfast.tools.net.body import TooLarge
 from holdfast.tools.runtime.cancellation import NeverBegan
 from holdfast.tools.runtime.fair_queue import parse_rate
 from holdfast.tools.toolset import HERE
