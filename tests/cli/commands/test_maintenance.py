@@ -255,7 +255,7 @@ def test_a_backup_holds_all_that_had_not_ended(used: Workshop) -> None:
     assert listed["ask"].startswith("restored from a backup made 20")
     shown = used.run("--store", "copy.db", "show", "@last").out
     assert "held         restored from a backup made 20" in shown
-    assert "nobody drives it before `holdfast resume`" in shown
+    assert f"nobody drives it before `holdfast --store {copy} resume " in shown
     assert " held " in used.run("--store", "copy.db", "list").out
     assert used.run("list", "--json").json[0]["held"] is None
 
